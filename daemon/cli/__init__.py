@@ -1,0 +1,34 @@
+"""The command line: `reconciled COMMAND`. Each file holds a group of commands; exit codes stand in `exits`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from daemon.cli import operations, processes
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands; `--help` of each teaches by example."""
+    parser = argparse.ArgumentParser(
+        prog="reconciled",
+        description="Keeps one durable record of each long job at other people's APIs.",
+        epilog="Try `reconciled demo` first: it needs no account and no configuration.",
+    )
+    parser.add_argument("--version", action="version", version=f"reconciled {processes.version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    processes.add_commands(commands)
+    operations.add_commands(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit status."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away (`| head`): nothing is wrong
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
+    return status

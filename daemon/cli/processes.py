@@ -1,0 +1,134 @@
+"""Commands that run something: the daemon, the stand-in provider, the demo."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from daemon import demo
+from daemon.cli import exits
+from daemon.config import DEFAULT_FILE, load
+from daemon.logs import make_log
+from daemon.meters import Counts
+from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
+from daemon.service import Seams, serve, version
+from daemon.standin.scenarios import SCENARIOS
+from daemon.standin.serve import StandinOptions, run_standin
+from reconcile.errors import AlreadyRunning, ConfigError, RequestInvalid, SchemaTooNew, StoreBroken, StoreError
+from reconcile.redact import Redactor
+
+__all__ = ["add_commands", "version"]
+
+
+def add_commands(commands: Any) -> None:
+    """serve, simulate, demo."""
+    parser = commands.add_parser("serve", help="run the daemon", description="Run the daemon until SIGTERM.")
+    add_config(parser)
+    parser.set_defaults(run=_serve)
+
+    parser = commands.add_parser("demo", help="see it work, with no account", description=demo.DESCRIPTION)
+    parser.add_argument("--scenario", action="append", choices=demo.NAMES, help="only this one; may be repeated")
+    parser.set_defaults(run=lambda arguments: demo.run(arguments.scenario))
+
+    parser = commands.add_parser(
+        "simulate",
+        help="a stand-in provider for your own tests",
+        description="Serve a stand-in provider (OpenAI Batch shape) whose jobs behave as the scenario says.",
+        epilog='A job may name its own: create it with metadata {"standin_scenario": "lost-webhook"}.',
+    )
+    parser.add_argument("--listen", default="127.0.0.1:8790", metavar="HOST:PORT", help="default %(default)s")
+    parser.add_argument("--scenario", default="normal", choices=sorted(SCENARIOS), help="default %(default)s")
+    parser.add_argument("--webhook-url", metavar="URL", help="where events are sent")
+    parser.add_argument("--webhook-secret", metavar="SECRET", help="whsec_...; or $RECONCILED_WEBHOOK_SECRET")
+    parser.add_argument("--speed", type=float, default=1.0, help="10: everything ten times as fast")
+    parser.add_argument("--list", action="store_true", help="name the scenarios and what each does")
+    parser.set_defaults(run=_simulate)
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """`--config`, with its defaults."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE)),
+        metavar="FILE",
+        help=f"default: $RECONCILED_CONFIG, then {DEFAULT_FILE}",
+    )
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    try:
+        config = load(arguments.config, os.environ)
+    except ConfigError as fault:
+        return _fail(exits.BAD_CONFIGURATION, str(fault))
+    log = make_log(Redactor(config.secrets))
+    seams = Seams(
+        clock=SystemClock(),
+        dice=SystemDice(),
+        supervisor=TaskSupervisor(log),
+        meters=Counts(),
+        opener=open_sqlite,
+        connector=lambda: aiohttp.TCPConnector(keepalive_timeout=4, limit=0),
+        log=log,
+    )
+    try:
+        asyncio.run(serve(config, seams))
+    except AlreadyRunning as fault:
+        return _fail(exits.ALREADY_RUNNING, str(fault))
+    except (ConfigError, SchemaTooNew) as fault:
+        return _fail(exits.BAD_CONFIGURATION, str(fault))
+    except StoreBroken as fault:
+        log.critical("store_broken", error=str(fault))
+        return exits.STORE_BROKEN
+    except (StoreError, OSError) as fault:
+        return _fail(exits.UNAVAILABLE, str(fault))
+    return 0
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    if arguments.list:
+        for name, scenario in SCENARIOS.items():
+            print(f"{name:20} {scenario.summary}")
+        return 0
+    host, _, port = arguments.listen.rpartition(":")
+    if not host or not port.isdigit():
+        return _fail(exits.USAGE, f"--listen: {arguments.listen!r} is not HOST:PORT")
+    try:
+        options = StandinOptions(
+            host,
+            int(port),
+            arguments.scenario,
+            arguments.webhook_url,
+            arguments.webhook_secret or os.environ.get("RECONCILED_WEBHOOK_SECRET"),
+            arguments.speed,
+        )
+        asyncio.run(_standin(options))
+    except (ConfigError, RequestInvalid, OSError) as fault:
+        return _fail(exits.USAGE, str(fault))
+    return 0
+
+
+async def _standin(options: StandinOptions) -> None:
+    log = make_log(Redactor([options.webhook_secret] if options.webhook_secret else []))
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    await run_standin(
+        options,
+        clock=SystemClock(),
+        dice=SystemDice(),
+        supervisor=TaskSupervisor(log),
+        log=log,
+        stop=stop,
+        on_ready=lambda url: print(f"stand-in provider on {url}/v1 ({options.scenario})", file=sys.stderr, flush=True),
+    )
+
+
+def _fail(status: int, words: str) -> int:
+    print(f"reconciled: {words}", file=sys.stderr)
+    return status

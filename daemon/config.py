@@ -1,0 +1,187 @@
+"""TOML to a frozen configuration, each fault told with file, full key path, what was found and what was expected."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from yarl import URL
+
+from daemon.sections import Section, Sources
+from reconcile.contract import Contract
+from reconcile.errors import ConfigError, SecretInvalid
+from reconcile.provider import Provider
+from reconcile.registry import KINDS, provider_for
+from reconcile.signatures import Key, read_secret
+
+DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A host and port to listen on; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfig:
+    """One `[providers.NAME]`: its adapter with the operator's own numbers, its place, its proofs."""
+
+    name: str
+    provider: Provider
+    base_url: URL
+    credentials: Mapping[str, str] = field(repr=False)
+    credential_name: str | None
+    webhook_keys: tuple[Key, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CapsConfig:
+    """Sizes in bytes beyond which bytes are not taken."""
+
+    start_body: int
+    input: int
+    answer: int
+    result: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration, typed; nothing in it is read again later."""
+
+    file: str
+    state_dir: Path
+    webhooks: Listener
+    public_url: str | None
+    max_body: int
+    api: Listener
+    api_token: str | None = field(repr=False)
+    caps: CapsConfig
+    providers: Mapping[str, ProviderConfig]
+    #: Every secret that was read, so that none reaches a log or the database.
+    secrets: tuple[str, ...] = field(repr=False)
+
+
+def load(file: Path, environ: Mapping[str, str]) -> Config:
+    """Read and check a configuration file. Raises: ConfigError."""
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise ConfigError(str(file), "", fault.strerror or str(fault), "a readable TOML file") from fault
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise ConfigError(str(file), "", str(fault), "valid TOML in UTF-8") from fault
+    return parse(document, environ, file=str(file))
+
+
+def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str) -> Config:
+    """The typed configuration. Raises: ConfigError, for the first fault found."""
+    sources = Sources(file, environ)
+    top = Section(document, "", sources)
+    state_dir = Path(top.text("state_dir", environ.get("STATE_DIRECTORY") or "reconciled-state"))
+    webhooks = top.section("webhooks")
+    api = top.section("api")
+    caps = top.section("caps")
+    attention_ms = top.section("attention").duration_ms("within", None)
+    config = Config(
+        file=file,
+        state_dir=state_dir,
+        webhooks=_listener(webhooks, "127.0.0.1:8786"),
+        public_url=webhooks.text_or_none("public_url"),
+        max_body=webhooks.size("max_body", "1MiB"),
+        api=_listener(api, "127.0.0.1:8787", must_be_local=True),
+        api_token=api.secret_or_none("token", base=state_dir),
+        caps=CapsConfig(
+            start_body=caps.size("start_body", "10MiB"),
+            input=caps.size("input", "1GiB"),
+            answer=caps.size("answer", "16MiB"),
+            result=caps.size("result", "16GiB"),
+            line=caps.size("line", "64MiB"),
+        ),
+        providers={name: _provider(name, section, attention_ms) for name, section in top.sections("providers")},
+        secrets=(),
+    )
+    top.refuse_unknown()
+    return replace(config, secrets=tuple(sources.secrets))
+
+
+def _listener(section: Section, default: str, *, must_be_local: bool = False) -> Listener:
+    value = section.text("listen", default)
+    host, _, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise section.fault("listen", repr(value), "HOST:PORT, such as 127.0.0.1:8787")
+    if must_be_local and host not in ("127.0.0.1", "::1", "localhost"):
+        raise section.fault("listen", repr(value), "a loopback address: the local API is not for the network")
+    return Listener(host, int(port))
+
+
+def _provider(name: str, section: Section, attention_ms: int | None) -> ProviderConfig:
+    kind = section.text("kind")
+    if kind not in KINDS:
+        raise section.fault("kind", repr(kind), f"one of {', '.join(KINDS)}")
+    credentials, credential_name = _credentials(section)
+    return ProviderConfig(
+        name=name,
+        provider=provider_for(kind, _tuned(provider_for(kind).contract, section, attention_ms)),
+        base_url=_base_url(section),
+        credentials=credentials,
+        credential_name=credential_name,
+        webhook_keys=_webhook_keys(section),
+    )
+
+
+def _tuned(contract: Contract, section: Section, attention_ms: int | None) -> Contract:
+    """The contract with the operator's numbers in place of its sourced defaults."""
+    poll, limits = section.section("poll"), section.section("limits")
+    base = poll.duration_ms("base", contract.poll.base_ms)
+    cap = poll.duration_ms("cap", max(contract.poll.cap_ms, base or 0))
+    sweep = poll.duration_ms("sweep", max(contract.poll.sweep_ms, cap or 0))
+    if not (base and cap and sweep) or not base <= cap <= sweep:
+        raise poll.fault("cap", f"base {base} ms, cap {cap} ms, sweep {sweep} ms", "base <= cap <= sweep")
+    rate = limits.number("requests_per_second", contract.limits.requests_per_second)
+    concurrency = limits.whole("concurrency", contract.limits.concurrency)
+    return replace(
+        contract,
+        poll=replace(
+            contract.poll,
+            base_ms=base,
+            cap_ms=cap,
+            sweep_ms=sweep,
+            error_budget=poll.whole("error_budget", contract.poll.error_budget),
+        ),
+        result_within_ms=poll.duration_ms("deadline", contract.result_within_ms),
+        limits=replace(contract.limits, requests_per_second=rate, concurrency=concurrency),
+        attention_within_ms=attention_ms or contract.attention_within_ms,
+    )
+
+
+def _base_url(section: Section) -> URL:
+    text = section.text("base_url")
+    try:
+        url = URL(text)
+    except ValueError:
+        url = URL("")
+    if url.scheme not in ("http", "https") or not url.host or url.user or url.query_string or url.fragment:
+        raise section.fault("base_url", repr(text), "an http or https URL without user, query or fragment")
+    return url
+
+
+def _credentials(section: Section) -> tuple[dict[str, str], str | None]:
+    secret = section.secret_or_none("api_key")
+    if secret is None:
+        return {}, None
+    return {"Authorization": f"Bearer {secret}"}, section.secret_name("api_key")
+
+
+def _webhook_keys(section: Section) -> tuple[Key, ...]:
+    keys = []
+    for path, secret in section.secrets("webhook_secrets"):
+        try:
+            keys.append(read_secret(secret))
+        except SecretInvalid as fault:
+            raise section.fault(path, "a secret of another shape", str(fault)) from fault
+    return tuple(keys)

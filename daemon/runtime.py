@@ -1,0 +1,69 @@
+"""The real clock, dice and supervisor: the one room where time, randomness and tasks come from."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import aiosqlite
+
+T = TypeVar("T")
+
+
+class SystemClock:
+    """The machine's wall clock and its monotonic clock."""
+
+    def now(self) -> int:
+        """Unix ms, UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+        return time.monotonic()
+
+
+class SystemDice:
+    """The operating system's randomness."""
+
+    def draw(self) -> float:
+        """A number in [0, 1)."""
+        return secrets.randbits(53) / 2**53
+
+    def identifier(self, prefix: str) -> str:
+        """`prefix` and 128 random bits, hex."""
+        return prefix + secrets.token_hex(16)
+
+    def trace_id(self) -> str:
+        """32 hex digits, not all zero."""
+        return f"{secrets.randbits(127) + 1:032x}"
+
+
+class TaskSupervisor:
+    """Starts named tasks and logs what escapes from them."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run `work` as a task; an exception that leaves it is logged with its traceback."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def offload(self, function: Callable[[], T]) -> T:
+        """Run a short blocking function in a thread."""
+        return await asyncio.to_thread(function)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            return
+        fault = task.exception()
+        if fault is not None:
+            self._log.error("task_failed", task=task.get_name(), exc_info=fault)
+
+
+async def open_sqlite(database: str, *, uri: bool = False, factory: Any = None) -> Any:
+    """An aiosqlite connection in autocommit mode, on a thread of its own."""
+    more = {} if factory is None else {"factory": factory}
+    return await aiosqlite.connect(database, uri=uri, isolation_level=None, cached_statements=256, **more)

@@ -1,0 +1,194 @@
+"""Reading one table of the configuration: typed getters that know where they stand, and a net for unknown keys."""
+
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from reconcile.errors import ConfigError
+
+_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB)")
+_UNITS_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_MISSING: Final = object()
+
+
+@dataclass(slots=True)
+class Sources:
+    """Where values come from, and every secret that was read."""
+
+    file: str
+    environ: Mapping[str, str]
+    secrets: list[str] = field(default_factory=list)
+
+
+class Section:
+    """One table. Every key that a getter asked for is known; `refuse_unknown` refuses the rest."""
+
+    def __init__(self, table: Any, path: str, sources: Sources) -> None:
+        self._path = path
+        self._sources = sources
+        self._children: list[Section] = []
+        self._known: set[str] = set()
+        if not isinstance(table, Mapping):
+            raise ConfigError(sources.file, path, _shown(table), "a table")
+        self._table = table
+
+    def fault(self, key: str, found: str, expected: str) -> ConfigError:
+        """An error that names this key in full."""
+        return ConfigError(self._sources.file, self._at(key), found, expected)
+
+    def names(self) -> list[str]:
+        """The keys that stand here, in the file's order."""
+        return list(self._table)
+
+    # ---- typed values ----
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string that is not empty; required where there is no default."""
+        value = self._get(key, default, "a string")
+        if not isinstance(value, str) or not value:
+            raise self.fault(key, _shown(value), "a string that is not empty")
+        return value
+
+    def text_or_none(self, key: str) -> str | None:
+        """A string, or None where the key is absent."""
+        self._known.add(key)
+        return self.text(key) if key in self._table else None
+
+    def whole(self, key: str, default: int) -> int:
+        """A whole number above 0."""
+        value = self._get(key, default, "a whole number above 0")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.fault(key, _shown(value), "a whole number above 0")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """A number above 0."""
+        value = self._get(key, default, "a number above 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+            raise self.fault(key, _shown(value), "a number above 0")
+        return float(value)
+
+    def duration_ms(self, key: str, default_ms: int | None) -> Any:
+        """A duration such as "30s", as ms; the default, already ms, where the key is absent."""
+        self._known.add(key)
+        if key not in self._table:
+            return default_ms
+        value = self._table[key]
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None or int(match[1]) == 0:
+            raise self.fault(key, _shown(value), 'a duration such as "200ms", "30s", "10m", "26h" or "7d"')
+        return int(match[1]) * _UNITS_MS[match[2]]
+
+    def size(self, key: str, default: str) -> int:
+        """A size such as "1MiB", as bytes."""
+        value = self._get(key, default, "a size")
+        match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+        if match is None or int(match[1]) == 0:
+            raise self.fault(key, _shown(value), 'a size such as "64KiB", "1MiB" or "16GiB"')
+        return int(match[1]) * _UNITS_BYTES[match[2]]
+
+    # ---- tables ----
+
+    def section(self, key: str) -> "Section":
+        """A table below; an absent one is empty."""
+        self._known.add(key)
+        child = Section(self._table.get(key, {}), self._at(key), self._sources)
+        self._children.append(child)
+        return child
+
+    def sections(self, key: str) -> Iterator[tuple[str, "Section"]]:
+        """Tables below a table, each under a name of its own."""
+        named = self.section(key)
+        for name in named.names():
+            if not _NAME.fullmatch(name):
+                raise named.fault(name, repr(name), "a name of lower-case letters, digits, - and _")
+            yield name, named.section(name)
+
+    # ---- secrets ----
+
+    def secret_or_none(self, key: str, *, base: Path | None = None) -> str | None:
+        """A secret from the environment, a systemd credential or a file; never inline. None where the key is absent."""
+        self._known.add(key)
+        if key not in self._table:
+            return None
+        return self._secret(key, self._table[key], base)
+
+    def secret_name(self, key: str) -> str | None:
+        """Where a secret comes from, in words that may be recorded."""
+        value = self._table.get(key)
+        return ":".join(map(str, next(iter(value.items())))) if isinstance(value, Mapping) and value else None
+
+    def secrets(self, key: str) -> list[tuple[str, str]]:
+        """A list of secrets, each with the key path it stands at."""
+        self._known.add(key)
+        values = self._table.get(key, [])
+        if not isinstance(values, list):
+            raise self.fault(key, _shown(values), 'a list of secrets, such as [ { credential = "NAME" } ]')
+        return [(f"{key}[{i}]", self._secret(f"{key}[{i}]", value, None)) for i, value in enumerate(values)]
+
+    def _secret(self, key: str, value: Any, base: Path | None) -> str:
+        expected = 'a secret as { env = "NAME" }, { credential = "NAME" } or { file = "PATH" }'
+        if not isinstance(value, Mapping) or len(value) != 1:
+            raise self.fault(key, "a value of another shape", expected)
+        source, name = next(iter(value.items()))
+        if source not in ("env", "credential", "file") or not isinstance(name, str) or not name:
+            raise self.fault(key, "a value of another shape", expected)
+        secret = self._read_secret(key, source, name, base).strip("\n")
+        if not secret or not secret.isprintable():
+            raise self.fault(key, "an empty or unprintable secret", f"a secret in {source} {name}")
+        self._sources.secrets.append(secret)
+        return secret
+
+    def _read_secret(self, key: str, source: str, name: str, base: Path | None) -> str:
+        environ = self._sources.environ
+        if source == "env":
+            if name not in environ:
+                raise self.fault(key, "nothing", f"the environment variable {name} to be set")
+            return environ[name]
+        if source == "credential":
+            folder = environ.get("CREDENTIALS_DIRECTORY")
+            if not folder or "/" in name:
+                raise self.fault(key, "no such credential", f"LoadCredential={name} in the service")
+            return self._read_file(key, Path(folder) / name)
+        return self._read_file(key, (base or Path()) / name)
+
+    def _read_file(self, key: str, path: Path) -> str:
+        try:
+            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+                raise self.fault(key, f"{path}, which others can read", "a file of mode 0600")
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as fault:
+            raise self.fault(key, f"{path}: {fault}", "a readable file") from fault
+
+    def refuse_unknown(self) -> None:
+        """Refuse a key that nobody asked for, here and in every table below. Raises: ConfigError."""
+        for key in self._table:
+            if key not in self._known:
+                known = ", ".join(sorted(self._known)) or "none"
+                raise self.fault(str(key), "an unknown key", f"one of {known}")
+        for child in self._children:
+            child.refuse_unknown()
+
+    # ---- inside ----
+
+    def _get(self, key: str, default: Any, expected: str) -> Any:
+        self._known.add(key)
+        value = self._table.get(key, _MISSING if default is None else default)
+        if value is _MISSING:
+            raise self.fault(key, "nothing", expected)
+        return value
+
+    def _at(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key
+
+
+def _shown(value: Any) -> str:
+    """A value as it may stand in an error: its type, and its text where that is short."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}…"

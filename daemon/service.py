@@ -1,0 +1,296 @@
+"""One process put together: opens, starts and stops everything in order, under one task group.
+
+Order of stopping: listeners first (nothing new comes in), then the workers (running actions end), then the store. The
+row is the programme counter, so a stop in mid-work and a kill leave the same thing behind.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from daemon.config import Config, Listener
+from daemon.notify import Notifier
+from handlers.access import own_hosts
+from handlers.api.app import build_local_app
+from handlers.api.deps import LocalDeps
+from handlers.webhooks import PublicDeps, build_public_app
+from reconcile.changes import Changes
+from reconcile.client import Client, Peer
+from reconcile.collect import Caps, Collector
+from reconcile.contract import Contract
+from reconcile.errors import AlreadyRunning, ConfigError
+from reconcile.files import Files
+from reconcile.ingest import Ingest, Reporter, judge_by
+from reconcile.redact import Redactor
+from reconcile.seams import Clock, Dice, Meters, Supervisor
+from reconcile.start import Starter
+from reconcile.store.events import HasRead
+from reconcile.store.schema import Opener
+from reconcile.store.store import Store, open_store
+from reconcile.store.writer import Hooks
+from reconcile.worker import Worker
+
+#: Seconds that requests under way at a stop get to end; waits are cut off and may be asked again.
+STOP_SECONDS: Final = 2
+
+
+@dataclass(slots=True)
+class Seams:
+    """Everything that differs between production and a simulated world."""
+
+    clock: Clock
+    dice: Dice
+    supervisor: Supervisor
+    meters: Meters
+    opener: Opener
+    connector: Callable[[], aiohttp.BaseConnector]
+    log: Any
+    hooks: Hooks = field(default_factory=Hooks)
+    file_hook: Callable[[str, Path], None] | None = None
+
+
+@dataclass(slots=True)
+class Daemon:
+    """An assembled daemon, not yet listening."""
+
+    store: Store
+    worker: Worker
+    client: Client
+    ingest: Ingest
+    changes: Changes
+    public: web.Application
+    local: web.Application
+    token: str
+
+
+def version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return metadata.version("reconciled")
+    except metadata.PackageNotFoundError:
+        return "0+uninstalled"
+
+
+async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str]) -> Daemon:
+    """Open the store and put the rooms together; only under the lock of `config.state_dir`.
+
+    Raises: SchemaTooNew, StoreBusy, OSError.
+    """
+    redactor = Redactor(config.secrets)
+    peers = {p.name: Peer(p.name, p.provider, p.base_url, p.credentials, p.credential_name) for p in _sorted(config)}
+    files = Files(config.state_dir, seams.supervisor, seams.file_hook)
+    files.prepare()
+    token = config.api_token or _own_token(config.state_dir, seams.dice)
+    changes = Changes()
+    alarm = _Alarm()
+    reporter = Reporter(changes=changes, meters=seams.meters, log=seams.log, on_due=alarm)
+    store = await open_store(
+        str(config.state_dir / "reconciled.db"),
+        opener=seams.opener,
+        judge=judge_by(_contracts(peers)),
+        has_read=HasRead(name for name, peer in peers.items() if not peer.provider.contract.has_read),
+        on_done=reporter,
+        hooks=seams.hooks,
+    )
+    client = Client(
+        connector=seams.connector,
+        clock=seams.clock,
+        dice=seams.dice,
+        files=files,
+        redactor=redactor,
+        max_answer=config.caps.answer,
+    )
+    ingest = Ingest(store=store, clock=seams.clock, dice=seams.dice, redactor=redactor)
+    caps = Caps(result=config.caps.result, line=config.caps.line)
+    worker = Worker(
+        owner=seams.dice.identifier("boot_"),
+        peers=peers,
+        store=store,
+        client=client,
+        ingest=ingest,
+        collector=Collector(client=client, store=store, files=files, clock=seams.clock, caps=caps),
+        clock=seams.clock,
+        supervisor=seams.supervisor,
+        log=seams.log,
+    )
+    alarm.wake = worker.wake
+    public = build_public_app(
+        PublicDeps(
+            peers=peers,
+            keys={p.name: p.webhook_keys for p in _sorted(config) if p.webhook_keys},
+            ingest=ingest,
+            clock=seams.clock,
+            meters=seams.meters,
+            log=seams.log,
+            max_body=config.max_body,
+        )
+    )
+    local = build_local_app(
+        LocalDeps(
+            store=store,
+            changes=changes,
+            starter=Starter(store=store, files=files, clock=seams.clock, dice=seams.dice, max_input=config.caps.input),
+            files=files,
+            peers=peers,
+            clock=seams.clock,
+            meters=seams.meters,
+            log=seams.log,
+            token=token,
+            hosts=local_hosts,
+            version=version(),
+            started_at=seams.clock.now(),
+            max_start_body=config.caps.start_body,
+            is_ready=lambda: store.is_writable,
+        )
+    )
+    return Daemon(store, worker, client, ingest, changes, public, local, token)
+
+
+class _Alarm:
+    """Passes due times to the worker, which is made after the store that tells of them."""
+
+    wake: Callable[[int], None] | None = None
+
+    def __call__(self, due_at: int) -> None:
+        if self.wake is not None:
+            self.wake(due_at)
+
+
+def _sorted(config: Config) -> list[Any]:
+    return [config.providers[name] for name in sorted(config.providers)]
+
+
+def _contracts(peers: Mapping[str, Peer]) -> Callable[[str], Contract]:
+    return lambda provider: peers[provider].provider.contract
+
+
+def _own_token(state_dir: Path, dice: Dice) -> str:
+    """The token of the local API, made on the first start; readable by its owner only."""
+    path = state_dir / "api-token"
+    if path.exists():
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(str(path), "", "a token file that others can read", "mode 0600")
+        return path.read_text(encoding="ascii").strip()
+    token = dice.identifier("") + dice.identifier("")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(fd, "w", encoding="ascii") as file:  # noqa: PTH123 - by descriptor
+        file.write(token + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return token
+
+
+class StateLock:
+    """One daemon a state directory: an flock that dies with the process."""
+
+    def __init__(self, state_dir: Path) -> None:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as fault:
+            os.close(self._fd)
+            raise AlreadyRunning(f"another daemon is running on {state_dir}") from fault
+
+    def release(self) -> None:
+        """Let the next daemon in."""
+        os.close(self._fd)
+
+
+async def serve(config: Config, seams: Seams, *, on_ready: Callable[[str, str], None] = lambda _, __: None) -> None:
+    """Run until SIGTERM or SIGINT. Raises: AlreadyRunning, StoreError, OSError, ConfigError.
+
+    `on_ready` is told the addresses of the local and the public listener.
+    """
+    stop = asyncio.Event()
+    lock = StateLock(config.state_dir)
+    try:
+        sockets = _bind(config.api), _bind(config.webhooks)
+        daemon = await assemble(config, seams, local_hosts=own_hosts(config.api.host, sockets[0].getsockname()[1]))
+        writer = seams.supervisor.start("writer", daemon.store.run())
+        try:
+            await daemon.store.release_all()
+            await _run(config, seams, daemon, sockets, stop, writer, on_ready)
+        finally:
+            daemon.store.stop()
+            await asyncio.wait({writer})
+            await daemon.client.close()
+            await daemon.store.close()
+        if (fault := writer.exception()) is not None:
+            raise fault
+    finally:
+        lock.release()
+
+
+async def _run(
+    config: Config,
+    seams: Seams,
+    daemon: Daemon,
+    sockets: tuple[socket.socket, socket.socket],
+    stop: asyncio.Event,
+    writer: "asyncio.Task[None]",
+    on_ready: Callable[[str, str], None],
+) -> None:
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, _stop_all, stop, daemon)
+    runners = [web.AppRunner(app, access_log=None, handle_signals=False) for app in (daemon.local, daemon.public)]
+    notifier = Notifier()
+    worker = seams.supervisor.start("worker", daemon.worker.run(stop))
+    try:
+        local = await _listen(runners[0], sockets[0])
+        public = await _listen(runners[1], sockets[1])
+        seams.log.info("ready", version=version(), api=local, webhooks=public, providers=sorted(config.providers))
+        notifier.send("READY=1")
+        on_ready(local, public)
+        stopped = seams.supervisor.start("stop", _waited(stop))
+        await asyncio.wait({worker, writer, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        notifier.send("STOPPING=1")
+        seams.log.info("stopping")
+    finally:
+        _stop_all(stop, daemon)
+        for runner in reversed(runners):
+            await runner.cleanup()
+        await asyncio.wait({worker})
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(name)
+    if (fault := worker.exception()) is not None:
+        raise fault
+
+
+def _stop_all(stop: asyncio.Event, daemon: Daemon) -> None:
+    stop.set()
+    daemon.worker.wake(0)
+
+
+async def _waited(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+def _bind(listener: Listener) -> socket.socket:
+    """Take the address before anything is opened, so that a taken port is told first. Raises: OSError."""
+    sock = socket.socket(socket.AF_INET6 if ":" in listener.host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((listener.host, listener.port))
+    except OSError as fault:
+        sock.close()
+        raise OSError(fault.errno, f"cannot listen on {listener.host}:{listener.port}: {fault.strerror}") from fault
+    return sock
+
+
+async def _listen(runner: web.AppRunner, sock: socket.socket) -> str:
+    await runner.setup()
+    await web.SockSite(runner, sock, shutdown_timeout=STOP_SECONDS).start()
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

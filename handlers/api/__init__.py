@@ -1,0 +1,1 @@
+"""The local API, a file a resource."""

@@ -1,0 +1,34 @@
+"""The local API put together: its middlewares and a route table a person can read."""
+
+from aiohttp import web
+
+from handlers import access, problem
+from handlers.api.deps import LocalDeps
+from handlers.api.operations import Operations
+from handlers.api.results import Results
+from handlers.api.status import StatusRoutes
+
+
+def build_local_app(deps: LocalDeps) -> web.Application:
+    """Status and control, for holders of the token."""
+    app = web.Application(
+        middlewares=[problem.middleware(deps.log), access.middleware(deps.token, deps.hosts)],
+        client_max_size=deps.max_start_body,
+    )
+    operations, results, status = Operations(deps), Results(deps), StatusRoutes(deps)
+    one = "/v1/operations/{operation_id}"
+    app.add_routes(
+        [
+            web.post("/v1/operations", operations.start),
+            web.get("/v1/operations", operations.list),
+            web.get(one, operations.get),
+            web.get(f"{one}/history", operations.history),
+            web.get(f"{one}/items", results.items),
+            web.get(f"{one}/items/{{item_id}}", results.item),
+            web.get(f"{one}/result", results.result),
+            web.get("/v1/status", status.status),
+            web.get("/healthz", status.healthz),
+            web.get("/readyz", status.readyz),
+        ]
+    )
+    return app

@@ -1,0 +1,111 @@
+"""Operations: start, show, wait, list, history."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from handlers import bodies
+from handlers.api import start_body
+from handlers.api.deps import LocalDeps
+from handlers.api.query import count_of, found, text_of
+from handlers.problem import problem
+from reconcile.errors import RequestInvalid
+from reconcile.model import Operation
+from reconcile.read_json import read_json
+
+#: Seconds that one wait may hold its answer (interface: at most 600).
+MAX_WAIT: Final = 600
+MAX_LIMIT: Final = 500
+_BOOLEANS: Final = {"true": True, "false": False, None: None}
+
+
+class Operations:
+    """Routes under /v1/operations."""
+
+    def __init__(self, deps: LocalDeps) -> None:
+        self._deps = deps
+
+    async def start(self, request: web.Request) -> web.Response:
+        """POST: 202 with Location, Retry-After and the body; 200 where the key's operation is done."""
+        if request.content_type != "application/json":
+            return problem(415, "Unsupported media type", "Send the start as application/json.")
+        body = read_json(await request.read())
+        wish = start_body.parse(body, client_key=_client_key(request))
+        name = start_body.provider_of(body)
+        peer = self._deps.peers.get(name)
+        if peer is None:
+            known = ", ".join(sorted(self._deps.peers)) or "none"
+            raise RequestInvalid("/provider", f"no provider {name!r} is configured; configured: {known}")
+        started = await self._deps.starter.start(peer, wish)
+        return self._started(started.operation)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """GET: operations, newest first."""
+        limit = count_of(request, "limit", 50, MAX_LIMIT)
+        is_open = text_of(request, "open")
+        if is_open not in _BOOLEANS:
+            raise RequestInvalid("/open", "must be true or false", status=400)
+        after = text_of(request, "cursor")
+        ops = await self._deps.store.find(after=after, limit=limit + 1, is_open=_BOOLEANS[is_open])
+        page = ops[:limit]
+        cursor = page[-1].operation_id if len(ops) > limit else None
+        now = self._deps.clock.now()
+        return web.json_response({"operations": [bodies.operation(op, now) for op in page], "next_cursor": cursor})
+
+    async def get(self, request: web.Request) -> web.Response:
+        """GET: the body; `?wait=SECONDS` holds it until done, a person is needed, or time is up."""
+        operation_id = request.match_info["operation_id"]
+        seconds = count_of(request, "wait", 0, MAX_WAIT)
+        if seconds == 0:
+            return web.json_response(self._body(await found(self._deps.store, operation_id)))
+        began = self._deps.clock.monotonic()
+        op = await self._wait(operation_id, seconds, lambda op: bodies.wait_result(op) is not None)
+        waited = round(self._deps.clock.monotonic() - began, 3)
+        result = bodies.wait_result(op) or "timed_out"
+        return web.json_response({**self._body(op), "wait": {"result": result, "waited_seconds": waited}})
+
+    async def history(self, request: web.Request) -> web.Response:
+        """GET: history rows, oldest first; `?wait=SECONDS` holds the answer until there is one after `cursor`."""
+        operation_id = request.match_info["operation_id"]
+        limit = count_of(request, "limit", 100, MAX_LIMIT)
+        after = count_of(request, "cursor", 0, 2**53)
+        seconds = count_of(request, "wait", 0, MAX_WAIT)
+        op = await self._wait(operation_id, seconds, lambda op: op.seq > after or op.is_terminal)
+        rows = await self._deps.store.history(op.operation_id, after=after, limit=limit + 1)
+        page = rows[:limit]
+        cursor = str(page[-1].seq) if len(rows) > limit else None
+        return web.json_response({"history": [bodies.history_row(row) for row in page], "next_cursor": cursor})
+
+    async def _wait(self, operation_id: str, seconds: int, is_enough: Callable[[Operation], bool]) -> Operation:
+        """Wait in memory for committed changes; the database is asked once, at the beginning."""
+        with self._deps.changes.watch(operation_id) as watch:
+            op = await found(self._deps.store, operation_id)
+            try:
+                async with asyncio.timeout(seconds):
+                    while not is_enough(op):
+                        op = await watch.next()
+            except TimeoutError:
+                pass
+            return op
+
+    def _started(self, op: Operation) -> web.Response:
+        body = self._body(op)
+        if op.is_terminal:
+            return web.json_response(body)
+        headers = {"Location": f"/v1/operations/{op.operation_id}", "Retry-After": str(body["poll_after_seconds"])}
+        return web.json_response(body, status=202, headers=headers)
+
+    def _body(self, op: Operation) -> dict[str, Any]:
+        return bodies.operation(op, self._deps.clock.now())
+
+
+def _client_key(request: web.Request) -> str | None:
+    values = request.headers.getall("Idempotency-Key", [])
+    if not values:
+        return None
+    key = values[0].strip().strip('"')
+    if len(values) > 1 or not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
+        raise RequestInvalid("/Idempotency-Key", "one header of 1 to 255 printable ASCII characters", status=400)
+    return key

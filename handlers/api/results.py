@@ -1,0 +1,71 @@
+"""Results: items by page or by id, and the collected bytes as they are."""
+
+import asyncio
+from typing import Any, Final
+
+from aiohttp import web
+
+from handlers import bodies
+from handlers.api.deps import LocalDeps
+from handlers.api.query import count_of, found, text_of
+from reconcile.errors import RequestInvalid, Unreadable
+from reconcile.read_json import read_json
+
+MAX_LIMIT: Final = 500
+_OUTCOMES: Final = frozenset({"succeeded", "failed", "cancelled", "expired", "missing"})
+
+
+class Results:
+    """Routes under an operation's /items and /result."""
+
+    def __init__(self, deps: LocalDeps) -> None:
+        self._deps = deps
+
+    async def items(self, request: web.Request) -> web.Response:
+        """GET: items in the order of their ids."""
+        op = await found(self._deps.store, request.match_info["operation_id"])
+        limit = count_of(request, "limit", 50, MAX_LIMIT)
+        outcome = text_of(request, "outcome")
+        if outcome is not None and outcome not in _OUTCOMES:
+            raise RequestInvalid("/outcome", f"must be one of {', '.join(sorted(_OUTCOMES))}", status=400)
+        after = text_of(request, "cursor") or ""
+        views = await self._deps.store.items(op, after=after, limit=limit + 1, outcome=outcome)
+        page = views[:limit]
+        cursor = page[-1].item_id if len(views) > limit else None
+        return web.json_response({"items": [bodies.item(view, op) for view in page], "next_cursor": cursor})
+
+    async def item(self, request: web.Request) -> web.Response:
+        """GET: one item with every line that bears its id."""
+        op = await found(self._deps.store, request.match_info["operation_id"])
+        view = await self._deps.store.item(op, request.match_info["item_id"])
+        if view is None:
+            raise web.HTTPNotFound(text="The operation has no such item.")
+        lines = []
+        if op.result is not None:
+            lines = [_line(self._deps.files.read(op.result.files[f], s, n)) for f, s, n in view.places]
+        return web.json_response({**bodies.item(view, op), "lines": lines})
+
+    async def result(self, request: web.Request) -> web.StreamResponse:
+        """GET: the collected bytes, all files in order."""
+        op = await found(self._deps.store, request.match_info["operation_id"])
+        if op.result is None:
+            raise web.HTTPNotFound(text="No result has been collected.")
+        answer = web.StreamResponse(
+            headers={"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
+        )
+        answer.content_length = op.result.bytes
+        await answer.prepare(request)
+        for name in op.result.files:
+            async for chunk in self._deps.files.stream(name):
+                await answer.write(chunk)
+                await asyncio.sleep(0)  # one large result must not hold up everyone else
+        await answer.write_eof()
+        return answer
+
+
+def _line(data: bytes) -> Any:
+    """A result line as JSON; one that is not is shown as text."""
+    try:
+        return read_json(data)
+    except Unreadable:
+        return data.decode("utf-8", "replace")

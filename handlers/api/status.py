@@ -1,0 +1,57 @@
+"""How the daemon fares: liveness, readiness, and one page of numbers."""
+
+from aiohttp import web
+
+from handlers import bodies
+from handlers.api.deps import LocalDeps
+from reconcile.states import STATUS_OF, Status
+
+
+class StatusRoutes:
+    """Routes that speak of the daemon itself."""
+
+    def __init__(self, deps: LocalDeps) -> None:
+        self._deps = deps
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """GET: the loop turns."""
+        return web.json_response({"status": "alive"})
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        """GET: it serves, and what it is told can be stored."""
+        if not self._deps.is_ready():
+            return web.json_response({"status": "not ready"}, status=503)
+        return web.json_response({"status": "ready"})
+
+    async def status(self, _: web.Request) -> web.Response:
+        """GET: version, uptime, operations by state, backlog, and each provider."""
+        deps = self._deps
+        now = deps.clock.now()
+        counts = await deps.store.counts()
+        due, oldest = await deps.store.due_backlog(now)
+        events = await deps.store.event_counts()
+        blocked = {state.value for state, status in STATUS_OF.items() if status is Status.BLOCKED}
+        return web.json_response(
+            {
+                "version": deps.version,
+                "uptime_seconds": max(0, (now - deps.started_at) // 1000),
+                "operations": counts,
+                "due": {"count": due, "lag_seconds": max(0, (now - oldest) // 1000) if oldest else 0},
+                "inbox": sum(n for state, n in counts.items() if state in blocked),
+                "providers": {
+                    name: {
+                        "kind": peer.provider.contract.kind,
+                        "status_page": peer.provider.contract.status_page,
+                        "webhooks": {
+                            "accepted": events.get(name, {}).get("accepted", 0),
+                            "duplicate": events.get(name, {}).get("duplicate", 0),
+                            "unmatched": events.get(name, {}).get("unmatched", 0),
+                            "last_at": bodies.rfc3339(events.get(name, {}).get("last_at")),
+                        },
+                        "paused_until": bodies.rfc3339(peer.pause.until_ms),
+                        "pause_reason": peer.pause.reason or None,
+                    }
+                    for name, peer in deps.peers.items()
+                },
+            }
+        )

@@ -1,0 +1,207 @@
+"""An operation as others read it: the JSON body, and the plain words that no reader can take for an end.
+
+One table holds the words, a line a state. Whoever quotes a message of an open operation must not be able to sound as
+if the work were done: each says what is so, what is not, and what to do next.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from reconcile.decide import next_action
+from reconcile.model import Operation, UnixMs
+from reconcile.states import STATUS_OF, State
+from reconcile.store.history import HistoryRow
+from reconcile.store.items import ItemView
+
+#: Bounds of `poll_after_seconds`: never a hot loop, never so long that a reader forgets.
+MIN_POLL_AFTER: Final = 1
+MAX_POLL_AFTER: Final = 600
+
+_GO_ON: Final = "Do not report success. Check again after {seconds} seconds."
+_ASK: Final = "A person must decide; it is NOT complete. Do not start it again."
+_MESSAGES: Final[Mapping[State, str]] = {
+    State.CREATE_PENDING: "The work was recorded and is about to be sent to {provider}. It is NOT complete. " + _GO_ON,
+    State.CREATE_UNKNOWN: (
+        "The create may or may not have arrived at {provider}; the job is being looked for. It is NOT complete and"
+        " must not be started again. " + _GO_ON
+    ),
+    State.ACCEPTED: "{provider} accepted the job. It is NOT complete. " + _GO_ON,
+    State.OBSERVING: "The job is running at {provider} and is NOT complete. " + _GO_ON,
+    State.BLOCKED: "The job at {provider} waits for input and is NOT complete. Give the input, or cancel it.",
+    State.INPUT_GIVEN: "The input is being sent to {provider}. The job is NOT complete. " + _GO_ON,
+    State.CANCEL_REQUESTED: "A cancel is being sent to {provider}. The job is NOT cancelled yet. " + _GO_ON,
+    State.CANCELLING: (
+        "{provider} was asked to cancel. The job is NOT known to be cancelled; it may still succeed. " + _GO_ON
+    ),
+    State.RESULT_COLLECTING: (
+        "{provider} says the job has ended as {word}; its results are being fetched and checked, so it is NOT known to"
+        " have succeeded. " + _GO_ON
+    ),
+    State.CREATE_UNRESOLVED: "It is not known whether {provider} ever got the create. " + _ASK,
+    State.CONTRACT_VIOLATION: "More than one job at {provider} stands for this operation. " + _ASK,
+    State.OBSERVATION_FAILED: "The job at {provider} can no longer be read; it may still be running. " + _ASK,
+    State.RESULT_TIMED_OUT: "No end was seen in time; the job at {provider} may still be running. " + _ASK,
+    State.CANCELLATION_UNCONFIRMED: "{provider} never confirmed the cancel; the job may still be running. " + _ASK,
+    State.RESULT_UNAVAILABLE: "The job at {provider} has ended, but its result cannot be fetched. " + _ASK,
+    State.RESULT_VALIDATION_FAILED: "The result of {provider} breaks the contract and cannot be trusted. " + _ASK,
+    State.SUCCEEDED: "The work is complete: all {total} items succeeded.",
+    State.COMPLETED_WITH_ERRORS: (
+        "The work has ended with errors: {succeeded} of {total} items succeeded, {unsuccessful} did not."
+    ),
+    State.FAILED: "The work has failed: {error}",
+    State.CANCELLED: "The work was cancelled; {succeeded} of {total} items had succeeded before.",
+    State.TIMED_OUT: "We stopped waiting; the job at {provider} may still run and cost. Nothing is known of its end.",
+    State.ABANDONED: "The operation was given up; the job at {provider} may still run and cost.",
+}
+
+
+def operation(op: Operation, now: UnixMs) -> dict[str, Any]:
+    """The operation body of the local API."""
+    done = op.is_terminal
+    seconds = None if done else poll_after_seconds(op, now)
+    action = next_action(op)
+    here = f"/v1/operations/{op.operation_id}"
+    return {
+        "operation_id": op.operation_id,
+        "provider": op.provider,
+        "type": op.type,
+        "labels": dict(op.labels),
+        "status": STATUS_OF[op.state].value,
+        "state": op.state.value,
+        "done": done,
+        "outcome": op.outcome,
+        "remote_job_id": op.remote_job_id,
+        "remote_status": op.remote_status,
+        "message": message(op, now),
+        "poll_after_seconds": seconds,
+        "elapsed_seconds": max(0, ((op.completed_at or now) - op.created_at) // 1000),
+        "estimated_duration_seconds": None,
+        "progress": asdict(op.progress) if op.progress and not done else None,
+        "summary": asdict(op.summary) if op.summary else None,
+        "cancel": _cancel(op),
+        "result": _result(op),
+        "result_url": f"{here}/result" if op.result and done else None,
+        "errors_url": f"{here}/items?outcome=failed" if op.summary and op.summary.failed else None,
+        "error": asdict(op.error) if op.error and done else None,
+        "attention": _attention(op),
+        "next_action": action.value if action else None,
+        "next_action_at": None if done else rfc3339(op.schedule.due_at),
+        "created_at": rfc3339(op.created_at),
+        "started_at": rfc3339(op.started_at),
+        "completed_at": rfc3339(op.completed_at),
+        "deadlines": {name: rfc3339(op.deadline(name)) for name in ("create", "result", "cancel", "input")},
+        "trace_id": op.trace_id,
+        "caller": op.caller,
+        "approval": op.approval,
+        "status_url": here,
+        "history_url": f"{here}/history",
+        "items_url": f"{here}/items",
+    }
+
+
+def message(op: Operation, now: UnixMs) -> str:
+    """What is so, in words for a person or an agent."""
+    summary = op.summary
+    succeeded = summary.succeeded if summary else 0
+    total = summary.total if summary else 0
+    return _MESSAGES[op.state].format(
+        provider=op.provider,
+        seconds=poll_after_seconds(op, now),
+        word=op.verdict.word if op.verdict else "ended",
+        succeeded=succeeded,
+        total=total,
+        unsuccessful=total - succeeded,
+        error=f"{op.error.code}: {op.error.message}" if op.error else "the provider gave no reason.",
+    )
+
+
+def poll_after_seconds(op: Operation, now: UnixMs) -> int:
+    """When asking again may tell something new: just after the next action, within bounds."""
+    wait = math.ceil((op.schedule.due_at - now) / 1000) + 1
+    return max(MIN_POLL_AFTER, min(wait, MAX_POLL_AFTER))
+
+
+def wait_result(op: Operation) -> str | None:
+    """The word with which a wait ends here; None while there is something to wait for."""
+    if op.is_terminal:
+        return op.outcome
+    return "needs_attention" if op.attention is not None else None
+
+
+def history_row(row: HistoryRow) -> dict[str, Any]:
+    """One history row of the local API."""
+    return {
+        "position": row.position,
+        "seq": row.seq,
+        "at": rfc3339(row.at),
+        "actor": row.actor,
+        "kind": row.kind,
+        "from": row.from_state,
+        "to": row.to_state,
+        "cause": row.cause,
+        "remote_job_id": row.remote_job_id,
+        "reason": row.reason,
+        "facts": row.facts,
+        "hash": row.hash,
+    }
+
+
+def item(view: ItemView, op: Operation) -> dict[str, Any]:
+    """One item of the local API; a submitted id that no result names takes the end's own word."""
+    outcome, reason = view.outcome, view.reason
+    if outcome == "submitted":
+        outcome, reason = (op.outcome if op.outcome in _ABSENT_WORDS else None) or "pending", "absent"
+        reason = reason if op.is_terminal else ""
+    return {"item_id": view.item_id, "outcome": outcome, "reason": reason or None}
+
+
+#: Ends that reach every submitted id although no result names it.
+_ABSENT_WORDS: Final = frozenset({"failed", "cancelled"})
+
+
+def rfc3339(at: UnixMs | None) -> str | None:
+    """A time point as RFC 3339, UTC, to the millisecond."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _cancel(op: Operation) -> dict[str, Any] | None:
+    if op.cancel is None:
+        return None
+    answer = {"accepted": "accepted", "refused": "refused", "not_found": "refused", "too_late": "too_late"}
+    return {
+        "by": op.cancel.by,
+        "reason": op.cancel.reason,
+        "effect": op.cancel.effect,
+        "requested_at": rfc3339(op.cancel.requested_at),
+        "answer": answer.get(op.cancel.answer or ""),
+        "may_remain": op.cancel.may_remain,
+    }
+
+
+def _result(op: Operation) -> dict[str, Any] | None:
+    if op.result is None:
+        return None
+    return {
+        "bytes": op.result.bytes,
+        "sha256": op.result.sha256,
+        "content_type": op.result.content_type,
+        "items": op.result.items,
+        "problems": {k: v for k, v in asdict(op.result.problems).items() if v} if op.result.problems else None,
+    }
+
+
+def _attention(op: Operation) -> dict[str, Any] | None:
+    if op.attention is None:
+        return None
+    name = op.state_deadline_name
+    return {
+        "reason": op.attention.reason,
+        "message": op.attention.message,
+        "since": rfc3339(op.attention.since),
+        "deadline": rfc3339(op.deadline(name)) if name else None,
+    }

@@ -1,0 +1,61 @@
+"""Errors as RFC 9457 problem documents: one shape for every refusal, and nothing of our inside in any."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreError, Unreadable
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Seconds after which a refused write may be tried again. 5: arbitrary; disks and locks clear in seconds or not at all.
+RETRY_SECONDS: Final = 5
+
+
+def problem(
+    status: int, title: str, detail: str, *, errors: list[dict[str, str]] | None = None, **more: Any
+) -> web.Response:
+    """A problem document as an answer."""
+    document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    if errors:
+        document["errors"] = errors
+    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None
+    body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+    return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)
+
+
+def middleware(log: Any) -> Any:
+    """Turns whatever a handler raises into a problem document; an error of ours is logged with its traceback."""
+
+    @web.middleware
+    async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as refusal:
+            if refusal.status < 400:
+                raise
+            return _with_headers(problem(refusal.status, refusal.reason, refusal.text or refusal.reason), refusal)
+        except RequestInvalid as fault:
+            errors = [{"pointer": fault.pointer, "message": str(fault.args[0])}]
+            return problem(fault.status, "The request cannot be used", str(fault), errors=errors)
+        except Unreadable as fault:
+            return problem(400, "The body is not the JSON we accept", fault.reason)
+        except KeyReused as fault:
+            return problem(422, "The idempotency key is taken", str(fault), operation_id=fault.operation_id)
+        except JobHeld as fault:
+            return problem(409, "The job is held", str(fault), operation_id=fault.operation_id)
+        except (StoreError, OSError) as fault:
+            log.warning("request_not_stored", path=request.path, error=str(fault))
+            return problem(503, "Not stored", "Nothing was stored; try again later.")
+        except Exception:  # the rim: a fault of ours must not show its inside
+            log.exception("request_failed", path=request.path)
+            return problem(500, "Internal error", "The fault was logged.")
+
+    return problems
+
+
+def _with_headers(answer: web.Response, refusal: web.HTTPException) -> web.Response:
+    if "Allow" in refusal.headers:
+        answer.headers["Allow"] = refusal.headers["Allow"]
+    return answer

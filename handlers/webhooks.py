@@ -1,0 +1,127 @@
+"""The public listener: raw bytes in, proven, kept, acknowledged.
+
+A sender is told nothing but whether to send again.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from handlers.problem import RETRY_SECONDS, Handler
+from reconcile.client import Peer
+from reconcile.errors import BodyTooLarge, StoreError, Unreadable, WebhookRefused
+from reconcile.ingest import Ingest
+from reconcile.model import Observation
+from reconcile.provider import Headers
+from reconcile.seams import Clock, Meters
+from reconcile.signatures import SCHEMES, Key
+
+#: Seconds a body may take. 10: a webhook is small; what drips is no provider (S17).
+BODY_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PublicDeps:
+    """What the receiver needs; `keys` holds each provider that has a proof configured, and nobody else."""
+
+    peers: Mapping[str, Peer]
+    keys: Mapping[str, Sequence[Key]]
+    ingest: Ingest
+    clock: Clock
+    meters: Meters
+    log: Any
+    max_body: int
+
+
+def build_public_app(deps: PublicDeps) -> web.Application:
+    """`POST /webhooks/{provider}` and nothing else."""
+    app = web.Application(middlewares=[_only_origin_form], client_max_size=deps.max_body + 1)
+    receiver = _Receiver(deps)
+    app.router.add_post("/webhooks/{provider}", receiver.receive)
+    return app
+
+
+@web.middleware
+async def _only_origin_form(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A proxy-style target (`POST http://other/webhooks/x`) is not ours to answer (S15)."""
+    if not request.raw_path.startswith("/"):
+        return web.Response(status=404)
+    return await handler(request)
+
+
+class _Receiver:
+    def __init__(self, deps: PublicDeps) -> None:
+        self._deps = deps
+
+    async def receive(self, request: web.Request) -> web.Response:
+        """200 once committed, for a new event and a duplicate alike."""
+        name = request.match_info["provider"]
+        keys, peer = self._deps.keys.get(name), self._deps.peers.get(name)
+        if keys is None or peer is None:
+            return web.Response(status=404)
+        if request.headers.getall("Content-Encoding", ()):
+            return self._refuse(name, 415, "content-encoding")
+        try:
+            body = await self._read(request)
+            event_id = self._verify(peer, body, request, keys)
+        except WebhookRefused as refusal:
+            return self._refuse(name, refusal.status, refusal.reason)
+        except TimeoutError:
+            return self._refuse(name, 408, "slow-body")
+        return await self._keep(peer, event_id, body)
+
+    async def _read(self, request: web.Request) -> bytes:
+        cap, parts, size = self._deps.max_body, [], 0
+        if (request.content_length or 0) > cap:
+            raise BodyTooLarge("body-too-large")
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.content.iter_any():
+                size += len(chunk)
+                if size > cap:
+                    raise BodyTooLarge("body-too-large")
+                parts.append(chunk)
+        return b"".join(parts)
+
+    def _verify(self, peer: Peer, body: bytes, request: web.Request, keys: Sequence[Key]) -> str:
+        terms = peer.provider.contract.webhook
+        if terms is None:
+            raise WebhookRefused("no-webhooks")
+        verify = SCHEMES[terms.scheme]
+        return verify(
+            body,
+            _headers(request),
+            keys,
+            now_ms=self._deps.clock.now(),
+            tolerance_seconds=terms.tolerance_seconds,
+        )
+
+    async def _keep(self, peer: Peer, event_id: str, body: bytes) -> web.Response:
+        observation: Observation | None = None
+        try:
+            observation = peer.provider.read_webhook(body)
+        except Unreadable as fault:
+            # Authentic, so it is kept; sending it again would not make it readable.
+            self._deps.log.warning("webhook_unreadable", provider=peer.name, event_id=event_id, reason=fault.reason)
+        try:
+            answer = await self._deps.ingest.event(peer.name, event_id, body, observation)
+        except StoreError as fault:
+            self._deps.log.error("webhook_not_stored", provider=peer.name, event_id=event_id, error=str(fault))
+            self._deps.meters.count("webhooks", provider=peer.name, answer="not_stored")
+            return web.Response(status=503, headers={"Retry-After": str(RETRY_SECONDS)})
+        self._deps.meters.count("webhooks", provider=peer.name, answer=answer)
+        return web.Response(status=200)
+
+    def _refuse(self, name: str, status: int, reason: str) -> web.Response:
+        self._deps.meters.count("webhooks", provider=name, answer="refused", reason=reason)
+        self._deps.log.warning("webhook_refused", provider=name, reason=reason)
+        return web.Response(status=status)
+
+
+def _headers(request: web.Request) -> Headers:
+    found: dict[str, list[str]] = {}
+    for name, value in request.headers.items():
+        found.setdefault(name.lower(), []).append(value)
+    return found

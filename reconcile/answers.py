@@ -1,0 +1,75 @@
+"""What an HTTP answer means to the road that asked, where the provider itself does not say otherwise.
+
+The one question behind each rule is "may it have happened?". An adapter adds only what it can tell from a body:
+whether the error is the provider's own, and whether it speaks of this request.
+"""
+
+from typing import Final
+
+from reconcile.model import (
+    CancelAnswer,
+    CancelAnswered,
+    CollectFailed,
+    CreateNotAccepted,
+    CreateRejected,
+    CreateUnknown,
+    JobGone,
+    ReadFailed,
+    RemoteError,
+)
+from reconcile.provider import HttpResponse
+
+#: Create answers that surely made no job, whatever the body says.
+_NEVER_MADE: Final = frozenset({401, 429})
+#: The account's or the path's fault, unless the body is the provider's own error about this very request.
+_ACCOUNT_OR_PATH: Final = frozenset({402, 403, 404, 405})
+#: 4xx answers that leave open whether a job was made: request time-out, and conflict with a request under way.
+_OPEN: Final = frozenset({408, 409})
+#: Answers that speak of the credential, not of the job.
+_CREDENTIALS: Final = frozenset({401, 403})
+
+
+def error_class(response: HttpResponse) -> str:
+    """The class under which an answer is counted and logged."""
+    return f"http_{response.status}"
+
+
+def create_refusal(
+    response: HttpResponse, error: RemoteError | None, *, is_about_this_request: bool
+) -> CreateRejected | CreateNotAccepted | CreateUnknown:
+    """What an answer that accepts nothing means to a create (B1). `error`: the provider's own, if it gave one."""
+    status = response.status
+    if status in _NEVER_MADE or (status in _ACCOUNT_OR_PATH and not is_about_this_request):
+        return CreateNotAccepted(error_class(response), response.retry_after_ms)
+    if 400 <= status < 500 and status not in _OPEN:
+        return CreateRejected(error or RemoteError(error_class(response), "The provider refused the request."))
+    return CreateUnknown(error_class(response))
+
+
+def read_refusal(response: HttpResponse, *, is_own_error: bool) -> JobGone | ReadFailed:
+    """What an answer without a job means to a read: "gone" only in the provider's own words, else an error (C6)."""
+    if response.status in (404, 410) and is_own_error:
+        return JobGone(error_class(response))
+    counts = response.status not in _CREDENTIALS and response.status != 429
+    return ReadFailed(error_class(response), response.retry_after_ms, counts=counts)
+
+
+def cancel_refusal(response: HttpResponse, *, is_own_error: bool) -> CancelAnswered:
+    """What an answer without a job means to a cancel."""
+    status = response.status
+    if status in _NEVER_MADE or status == 403 or (status in _ACCOUNT_OR_PATH and not is_own_error):
+        answer = CancelAnswer.NOT_ACCEPTED
+    elif status == 404:
+        answer = CancelAnswer.NOT_FOUND
+    elif status == 409:
+        answer = CancelAnswer.TOO_LATE
+    elif 400 <= status < 500 and status != 408:
+        answer = CancelAnswer.REFUSED
+    else:
+        answer = CancelAnswer.UNKNOWN
+    return CancelAnswered(answer, error_class(response), response.retry_after_ms)
+
+
+def result_refusal(response: HttpResponse) -> CollectFailed:
+    """What an answer other than the result means to a fetch: the job is read again, then the next try."""
+    return CollectFailed(error_class(response), response.retry_after_ms)

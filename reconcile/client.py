@@ -1,0 +1,259 @@
+"""The only room that sends. Time-outs, caps, credentials to the provider's own origin alone, rate, pause, trace.
+
+No answer is interpreted here: an exchange is an answer or an error class, and whether it may have arrived.
+"""
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from reconcile import limits, schedule
+from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
+from reconcile.files import Files
+from reconcile.limits import NO_PAUSE, Allowance, Pause, Rate
+from reconcile.model import Operation, UnixMs
+from reconcile.provider import Headers, HttpRequest, HttpResponse, Multipart, Provider, Purpose
+from reconcile.redact import Redactor
+from reconcile.seams import Clock, Dice
+
+#: Seconds for a whole request, by purpose. 30 and 60: arbitrary, above what the providers' own SDKs call slow.
+READ_SECONDS: Final = 30
+CREATE_SECONDS: Final = 60
+#: Seconds without a byte while a file travels either way. 60: arbitrary; a total would forbid large files.
+SILENCE_SECONDS: Final = 60
+#: Seconds an unused connection is kept. 4: uvicorn, behind several providers, closes after 5, and a request that meets
+#: the closing connection would leave a create unknown for nothing.
+KEEPALIVE_SECONDS: Final = 4
+_TRANSFERS: Final = frozenset({Purpose.UPLOAD, Purpose.RESULT})
+_CREATES: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
+
+
+@dataclass(slots=True)
+class Peer:
+    """One configured provider account: its adapter, where it lives, what proves us, and how it fares right now."""
+
+    name: str
+    provider: Provider
+    base_url: URL
+    #: Secret headers, sent to `base_url`'s origin and nowhere else (F6).
+    credentials: Mapping[str, str]
+    #: The credential's name for the record, never its value (A7).
+    credential_name: str | None = None
+    pause: Pause = NO_PAUSE
+    allowance: Allowance = field(default_factory=Allowance)
+
+    @property
+    def rate(self) -> Rate:
+        """What the contract, or the operator, allows."""
+        per_second = self.provider.contract.limits.requests_per_second
+        return Rate(per_second=per_second, burst=max(1, self.provider.contract.limits.concurrency))
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request and what came of it: an answer, or an error whose class says whether it may have arrived."""
+
+    request: HttpRequest
+    sent_at: UnixMs
+    ended_at: UnixMs
+    response: HttpResponse | None = None
+    error: ProviderError | None = None
+    #: Name of the credential that was sent, never its value.
+    credential: str | None = None
+
+    @property
+    def error_class(self) -> str | None:
+        """The class of a missing answer."""
+        return self.error.error_class if self.error else None
+
+
+@dataclass(slots=True)
+class Stream:
+    """A result on its way: its head, and its bytes as they come. `chunks` raises OutcomeUnknown where it is cut."""
+
+    status: int
+    headers: Headers
+    chunks: AsyncIterator[bytes]
+
+
+class Client:
+    """Sends requests of operations to peers. One session for all; made and closed on the loop."""
+
+    def __init__(
+        self,
+        *,
+        connector: Callable[[], aiohttp.BaseConnector],
+        clock: Clock,
+        dice: Dice,
+        files: Files,
+        redactor: Redactor,
+        max_answer: int,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._dice = dice
+        self._files = files
+        self.redactor = redactor
+        self._max_answer = max_answer
+        self._sleep = sleep
+        self._session = aiohttp.ClientSession(
+            connector=connector(),
+            auto_decompress=True,
+            trust_env=False,
+            headers={"User-Agent": "reconciled"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def send(self, peer: Peer, op: Operation, request: HttpRequest) -> Exchange:
+        """Send one request and read its whole answer, up to the cap. Raises nothing of the network's."""
+        await self._wait_for_turn(peer)
+        sent_at = self._clock.now()
+        try:
+            async with self._open(peer, op, request) as response:
+                body = await _read_capped(response, self._max_answer)
+            headers = _headers(response)
+            retry_after = schedule.retry_after_ms(headers, now_ms=self._clock.now())
+            answer = HttpResponse(response.status, headers, body, retry_after)
+            exchange = Exchange(request, sent_at, self._clock.now(), answer, credential=peer.credential_name)
+        except (aiohttp.ClientError, TimeoutError, OSError, ProviderError, ValueError) as fault:
+            error = _as_provider_error(fault)
+            exchange = Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name)
+        self.note(peer, exchange)
+        return exchange
+
+    @asynccontextmanager
+    async def stream(self, peer: Peer, op: Operation, request: HttpRequest) -> AsyncIterator[Stream]:
+        """Fetch a result without holding it. Raises: NotSent, OutcomeUnknown."""
+        await self._wait_for_turn(peer)
+        try:
+            async with self._open(peer, op, request) as response:
+                yield Stream(response.status, _headers(response), _chunks(response))
+        except (aiohttp.ClientError, TimeoutError, OSError) as fault:
+            raise _as_provider_error(fault) from fault
+
+    async def close(self) -> None:
+        """Close the session and its connections."""
+        await self._session.close()
+
+    @asynccontextmanager
+    async def _open(self, peer: Peer, op: Operation, request: HttpRequest) -> AsyncIterator[aiohttp.ClientResponse]:
+        url = _url(peer, request)
+        headers = {**request.headers, **_trace(op, request)}
+        if url.origin() == peer.base_url.origin():
+            headers.update(peer.credentials)
+        body, kind = self._body(request)
+        if kind is not None:
+            headers["Content-Type"] = kind
+        async with self._session.request(
+            request.method, url, headers=headers, data=body, allow_redirects=False, timeout=_timeout(request.purpose)
+        ) as response:
+            yield response
+
+    def _body(self, request: HttpRequest) -> tuple[bytes | aiohttp.MultipartWriter | None, str | None]:
+        if not isinstance(request.body, Multipart):
+            return request.body, None
+        form = request.body
+        writer = aiohttp.MultipartWriter("form-data", boundary=form.boundary)
+        for name, value in form.fields.items():
+            writer.append(value).set_content_disposition("form-data", name=name)
+        opened = self._files.path(form.file.spool_ref).open("rb")
+        part = writer.append(opened, {"Content-Type": form.file.content_type})
+        part.set_content_disposition("form-data", name=form.file.field_name, filename=form.file.file_name)
+        return writer, None
+
+    async def _wait_for_turn(self, peer: Peer) -> None:
+        """Keep to the provider's rate; at most `concurrency` requests wait here, so the wait is short."""
+        while True:
+            peer.allowance, wait_ms = peer.allowance.take(peer.rate, self._clock.now())
+            if wait_ms == 0:
+                return
+            await self._sleep(wait_ms / 1000)
+
+    def note(self, peer: Peer, exchange: Exchange, *, create_not_accepted: bool = False) -> None:
+        """Let the peer's pause follow from what came back."""
+        now, answer = exchange.ended_at, exchange.response
+        if answer is not None and answer.status < 400:
+            peer.pause = limits.after_success(peer.pause, now_ms=now)
+            return
+        peer.pause = limits.after_failure(
+            peer.pause,
+            error_class=exchange.error_class or "",
+            status=answer.status if answer else None,
+            retry_after_ms=answer.retry_after_ms if answer else None,
+            now_ms=now,
+            draw=self._dice.draw(),
+            create_not_accepted=create_not_accepted,
+        )
+
+
+def _url(peer: Peer, request: HttpRequest) -> URL:
+    base = str(peer.base_url).rstrip("/")
+    url = URL(f"{base}/{request.path.lstrip('/')}", encoded=True)
+    return url.with_query(dict(request.query)) if request.query else url
+
+
+def _trace(op: Operation, request: HttpRequest) -> dict[str, str]:
+    """One trace id for every request of the operation (A3); the span is made from it and the purpose."""
+    span = hashlib.sha256(f"{op.trace_id}/{request.purpose}".encode()).hexdigest()[:16]
+    return {"traceparent": f"00-{op.trace_id}-{span}-01"}
+
+
+def _timeout(purpose: Purpose) -> aiohttp.ClientTimeout:
+    if purpose in _TRANSFERS:
+        return aiohttp.ClientTimeout(total=None, sock_connect=READ_SECONDS, sock_read=SILENCE_SECONDS)
+    return aiohttp.ClientTimeout(total=CREATE_SECONDS if purpose in _CREATES else READ_SECONDS)
+
+
+def _headers(response: aiohttp.ClientResponse) -> Headers:
+    found: dict[str, list[str]] = {}
+    for name, value in response.headers.items():
+        found.setdefault(name.lower(), []).append(value)
+    return found
+
+
+async def _read_capped(response: aiohttp.ClientResponse, cap: int) -> bytes:
+    parts, size = [], 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > cap:
+            raise OutcomeUnknown("answer_too_large", f"more than {cap} bytes")
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError, OSError) as fault:
+        raise _as_provider_error(fault) from fault
+
+
+def _as_provider_error(fault: Exception) -> ProviderError:
+    """Never connected is surely not sent; everything later may have arrived."""
+    match fault:
+        case ProviderError():
+            return fault
+        case aiohttp.ClientConnectorDNSError():
+            return NotSent("dns", str(fault))
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError() | ssl.SSLError():
+            return NotSent("tls", str(fault))
+        case aiohttp.ClientConnectorError():
+            return NotSent("connect", str(fault))
+        case aiohttp.ConnectionTimeoutError():
+            return NotSent("connect_timeout", str(fault))
+        case TimeoutError():
+            return OutcomeUnknown("timeout", str(fault))
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
+            return OutcomeUnknown("reset", str(fault))
+        case aiohttp.ClientPayloadError():
+            return OutcomeUnknown("cut", str(fault))
+        case _:
+            return OutcomeUnknown("unreadable", str(fault))

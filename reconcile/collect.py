@@ -1,0 +1,280 @@
+"""Results: streamed to disk, split on newline bytes only, judged line by line, indexed, and made to add up.
+
+A try writes under an attempt of its own (the fence of its lease), so that nothing of a half-finished one is served.
+Memory stays flat: a chunk, one line, one slice of rows.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from reconcile import conclude
+from reconcile.client import Client, Exchange, Peer, Stream
+from reconcile.errors import OutcomeUnknown, ProviderError, Unreadable
+from reconcile.files import Files, FileWriter
+from reconcile.model import (
+    Collected,
+    CollectFailed,
+    Operation,
+    Problems,
+    ResultInfo,
+    ResultIsFailure,
+    ResultRef,
+    Summary,
+    UnixMs,
+    Verdict,
+    VerdictKind,
+)
+from reconcile.provider import Headers, HttpRequest, HttpResponse
+from reconcile.schedule import retry_after_ms
+from reconcile.seams import Clock
+from reconcile.store.items import MAX_NAMED, SLICE, Absentees, ItemRow, ItemSlice, Tally
+from reconcile.store.store import Store
+
+#: Bytes read of an answer that is no result; its error is in the first few.
+MAX_ERROR_BODY: Final = 65536
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Sizes beyond which a stranger's bytes are not taken."""
+
+    result: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One try's evidence, and the exchanges it made for the record."""
+
+    evidence: Collected | CollectFailed | ResultIsFailure
+    exchanges: tuple[Exchange, ...]
+
+
+@dataclass(slots=True)
+class _Try:
+    """What one try has gathered so far."""
+
+    op: Operation
+    attempt: int
+    exchanges: list[Exchange] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    bytes: int = 0
+    #: Over all files in order: one checksum for the whole result.
+    digest: Any = field(default_factory=hashlib.sha256)
+    content_type: str | None = None
+    lines: int = 0
+    pending: list[ItemRow] = field(default_factory=list)
+    unreadable: list[int] = field(default_factory=list)
+
+
+class _Stop(Exception):
+    """The try is over; carries its evidence."""
+
+    def __init__(self, evidence: CollectFailed | ResultIsFailure) -> None:
+        self.evidence = evidence
+        super().__init__()
+
+
+class Collector:
+    """Fetches, checks and indexes what an ended job left behind."""
+
+    def __init__(self, *, client: Client, store: Store, files: Files, clock: Clock, caps: Caps) -> None:
+        self._client = client
+        self._store = store
+        self._files = files
+        self._clock = clock
+        self._caps = caps
+
+    async def collect(self, peer: Peer, op: Operation, attempt: int) -> Outcome:
+        """One try. Raises: StoreError, OSError (a full disk: the lease runs out and the try is made again)."""
+        verdict = op.verdict or Verdict(VerdictKind.DONE_UNKNOWN_OUTCOME, None)
+        if is_not_ready(op, verdict):
+            return Outcome(CollectFailed("no_result_named"), ())
+        this = _Try(op, attempt)
+        try:
+            for index, ref in enumerate(op.results):
+                await self._fetch(peer, this, index, ref)
+        except _Stop as stop:
+            return Outcome(stop.evidence, tuple(this.exchanges))
+        await self._index(this)
+        return Outcome(await self._add_up(this, verdict), tuple(this.exchanges))
+
+    async def tidy(self, op: Operation) -> None:
+        """Drop what earlier tries left, once the operation names the one that counts."""
+        while await self._store.prune_items(op.operation_id, op.collect_attempt):
+            pass
+        kept = {name.split("/")[2] for name in (op.result.files if op.result else ())}
+        for name in self._files.names(f"results/{op.operation_id}"):
+            if name not in kept:
+                self._files.remove(f"results/{op.operation_id}/{name}")
+
+    # ---- fetching ----
+
+    async def _fetch(self, peer: Peer, this: _Try, index: int, ref: ResultRef) -> None:
+        request = peer.provider.result(this.op, ref)
+        sent_at = self._clock.now()
+        try:
+            async with self._client.stream(peer, this.op, request) as stream:
+                this.exchanges.append(_exchange(request, sent_at, self._clock.now(), stream, peer))
+                if stream.status != 200:
+                    raise _Stop(await self._refusal(peer, stream))
+                await self._keep(peer, this, index, ref, stream)
+        except ProviderError as fault:
+            if not this.exchanges or this.exchanges[-1].request is not request:
+                this.exchanges.append(Exchange(request, sent_at, self._clock.now(), None, fault, peer.credential_name))
+            raise _Stop(CollectFailed(fault.error_class)) from fault
+
+    async def _refusal(self, peer: Peer, stream: Stream) -> CollectFailed | ResultIsFailure:
+        body = bytearray()
+        async for chunk in stream.chunks:
+            body += chunk
+            if len(body) > MAX_ERROR_BODY:
+                break
+        wait = retry_after_ms(stream.headers, now_ms=self._clock.now())
+        return peer.provider.read_result_error(HttpResponse(stream.status, stream.headers, bytes(body), wait))
+
+    async def _keep(self, peer: Peer, this: _Try, index: int, ref: ResultRef, stream: Stream) -> None:
+        name = f"results/{this.op.operation_id}/{this.attempt}/{index}.jsonl"
+        this.content_type = this.content_type or _first(stream.headers, "content-type")
+        writer = self._files.create(name)
+        try:
+            numbered = 0
+            async for start, length, line in self._lines(this, writer, stream.chunks):
+                numbered += 1
+                this.lines += 1
+                await self._judge(peer, this, ref, _Line(index, numbered, start, length, line))
+            await writer.finish()
+        finally:
+            writer.discard()
+        this.files.append(name)
+
+    async def _lines(
+        self, this: _Try, writer: FileWriter, chunks: AsyncIterator[bytes]
+    ) -> AsyncIterator[tuple[int, int, bytes | None]]:
+        """Every line as (start, length, bytes); bytes are None where the line is too long to be looked at."""
+        buffer, start, size = bytearray(), 0, 0
+        async for chunk in chunks:
+            this.bytes += len(chunk)
+            if this.bytes > self._caps.result:
+                raise OutcomeUnknown("result_too_large", f"more than {self._caps.result} bytes")
+            writer.write(chunk)
+            this.digest.update(chunk)
+            rest = chunk
+            while (end := rest.find(b"\n")) >= 0:
+                size += end
+                if size <= self._caps.line:
+                    buffer += rest[:end]
+                    yield start, size, bytes(buffer)
+                else:
+                    yield start, size, None
+                start, size = start + size + 1, 0
+                buffer.clear()
+                rest = rest[end + 1 :]
+            size += len(rest)
+            if size <= self._caps.line:
+                buffer += rest
+            else:
+                buffer.clear()
+            # A body that arrives faster than it is judged must not starve everyone else on the loop.
+            await asyncio.sleep(0)
+        if size:
+            yield start, size, bytes(buffer) if size <= self._caps.line else None
+
+    async def _judge(self, peer: Peer, this: _Try, ref: ResultRef, at: "_Line") -> None:
+        if at.data is not None:
+            data = at.data.removeprefix(_BOM) if at.number == 1 else at.data
+            if not data.strip():
+                return
+            try:
+                item = peer.provider.read_item(data, ref)
+            except Unreadable:
+                pass
+            else:
+                row = ItemRow(item.item_id, this.lines, item.outcome, item.reason, at.file, at.start, at.length)
+                this.pending.append(row)
+                if len(this.pending) >= SLICE:
+                    await self._index(this)
+                return
+        if len(this.unreadable) < MAX_NAMED:
+            this.unreadable.append(at.number)
+
+    async def _index(self, this: _Try) -> None:
+        if this.pending:
+            rows, this.pending = tuple(this.pending), []
+            await self._store.index(ItemSlice(this.op.operation_id, this.attempt, rows))
+
+    # ---- adding up ----
+
+    async def _add_up(self, this: _Try, verdict: Verdict) -> Collected:
+        op = this.op
+        absent = conclude.absent_word(verdict)
+        if op.input_items is not None:
+            while await self._store.index_absent(Absentees(op.operation_id, this.attempt, absent)):
+                pass
+        tally = await self._store.tally(op.operation_id, this.attempt)
+        summary, problems = add_up(tally, absent, op, tuple(this.unreadable))
+        info = ResultInfo(
+            attempt=this.attempt,
+            bytes=this.bytes,
+            sha256=this.digest.hexdigest(),
+            content_type=this.content_type,
+            items=tally.found,
+            files=tuple(this.files),
+            problems=problems or None,
+        )
+        return Collected(info, summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    file: int
+    number: int
+    start: int
+    length: int
+    data: bytes | None
+
+
+def is_not_ready(op: Operation, verdict: Verdict) -> bool:
+    """Whether the job must hold results that it does not name yet: counts without a file are no empty result."""
+    says_done = verdict.kind in (VerdictKind.DONE, VerdictKind.DONE_UNKNOWN_OUTCOME)
+    return not op.results and (says_done or bool(op.finished_items))
+
+
+def add_up(tally: Tally, absent: str, op: Operation, unreadable: tuple[int, ...]) -> tuple[Summary, Problems]:
+    """The balance of one attempt (J3), and how it breaks the contract.
+
+    An adopted job is held to the provider's count, since nobody knows its ids.
+    """
+    counts = dict(tally.by_outcome)
+    expected = found = None
+    if op.input_items is None and op.total_items is not None:
+        short = op.total_items - tally.found
+        counts[absent] = counts.get(absent, 0) + max(0, short)
+        if short < 0 or (short > 0 and absent == "missing"):
+            expected, found = op.total_items, tally.found
+    total = sum(counts.values())
+    words = ("succeeded", "failed", "cancelled", "expired", "missing")
+    summary = Summary(total=total, **{word: counts.get(word, 0) for word in words})
+    problems = Problems(
+        duplicate=tally.duplicate,
+        unknown=tally.unknown,
+        missing=tally.missing,
+        unreadable_lines=unreadable,
+        expected=expected,
+        found=found,
+    )
+    return summary, problems
+
+
+def _exchange(request: HttpRequest, sent_at: UnixMs, ended_at: UnixMs, stream: Stream, peer: Peer) -> Exchange:
+    head = HttpResponse(stream.status, stream.headers, b"")
+    return Exchange(request, sent_at, ended_at, head, None, peer.credential_name)
+
+
+def _first(headers: Headers, name: str) -> str | None:
+    values = headers.get(name)
+    return values[0] if values else None

@@ -1,0 +1,129 @@
+"""The answers each provider must give before we rely on it (C1). Data only; the adapters fill it in.
+
+Each number that somebody tuned has a line in `sources`; a test refuses a contract where one is missing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from reconcile.model import VerdictKind
+
+#: Consecutive failed reads before a job is given to a person. 20: arbitrary, about three hours at a 10 min cap.
+ERROR_BUDGET: Final = 20
+#: How long we try to learn the job id, ms. 15 min: arbitrary, a contract or a caller may change it.
+CREATE_WITHIN_MS: Final = 15 * 60_000
+#: How long a cancel may stay unconfirmed, ms, where the provider documents nothing. 15 min: arbitrary.
+CANCEL_WITHIN_MS: Final = 15 * 60_000
+#: How long a blocked job waits for its input, ms. 24 h: arbitrary, a person sleeps in between.
+INPUT_WITHIN_MS: Final = 24 * 3_600_000
+#: How long a question waits for a person, ms. 7 d: a working week; `attention.within` changes it.
+ATTENTION_WITHIN_MS: Final = 7 * 24 * 3_600_000
+#: How long collection is tried, ms, and how many failures in a row it survives. 24 h and 8: arbitrary.
+COLLECT_WITHIN_MS: Final = 24 * 3_600_000
+COLLECT_BUDGET: Final = 8
+#: A run of "gone" answers counts from so many reads over so many ms: shorter runs are replication lag (field case C31).
+GONE_RUN_READS: Final = 5
+GONE_RUN_MS: Final = 2 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What one documented status word means, and whether results may exist although the job did not end well."""
+
+    kind: VerdictKind
+    may_hold_results: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PollPlan:
+    """When a job is read again; all in ms."""
+
+    base_ms: int
+    cap_ms: int
+    sweep_ms: int
+    error_budget: int = ERROR_BUDGET
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """How a lost create is found again. `is_sure`: the marker cannot belong to anybody else's job."""
+
+    is_sure: bool
+    #: How long the list may lag behind a create, ms.
+    lag_ms: int = 0
+    #: Pages read in one look-up at most.
+    max_pages: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTerms:
+    """What a cancel call promises, and what it leaves behind (E5)."""
+
+    is_repeatable: bool
+    may_remain: str
+    within_ms: int = CANCEL_WITHIN_MS
+    #: A whole run of "gone" while cancelling: unconfirmed, unless the provider documents that gone means cancelled.
+    gone_means_cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookTerms:
+    """How deliveries are proven; `scheme` names an entry of signatures.SCHEMES."""
+
+    scheme: str
+    tolerance_seconds: int
+    #: The provider's longest retry, ms: event ids are kept at least this long.
+    retries_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Rates and sizes: ours where the provider documents none."""
+
+    requests_per_second: float
+    concurrency: int
+    max_items: int | None = None
+    max_input_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """One provider's answers. `version` rises whenever a meaning changes; it is stored with each observation (J4)."""
+
+    kind: str
+    version: int
+    words: Mapping[str, Word]
+    poll: PollPlan
+    limits: Limits
+    status_page: str
+    #: What an operation of this kind is called unless its start says otherwise.
+    operation_type: str
+    #: How long after acceptance the result may take before we stop asking, ms.
+    result_within_ms: int
+    has_read: bool = True
+    #: "replays": the same token is answered with the first answer; "none": not honoured as far as can be verified.
+    idempotency: Literal["replays", "none"] = "none"
+    lookup: Lookup | None = None
+    cancel: CancelTerms | None = None
+    takes_input: bool = False
+    input_is_repeatable: bool = False
+    webhook: WebhookTerms | None = None
+    result_fetch: Literal["plain", "consuming"] = "plain"
+    #: The provider drops results so long after the end, ms; None: never, or not known (J7).
+    results_kept_ms: int | None = None
+    #: Hosts other than the provider's own that results may be fetched from, without credentials.
+    storage_hosts: tuple[str, ...] = ()
+    create_within_ms: int = CREATE_WITHIN_MS
+    input_within_ms: int = INPUT_WITHIN_MS
+    attention_within_ms: int = ATTENTION_WITHIN_MS
+    collect_within_ms: int = COLLECT_WITHIN_MS
+    collect_budget: int = COLLECT_BUDGET
+    #: What an operator allows for a create that was not found: "ask" a person, or "resend" after the lookup's lag.
+    on_absent: Literal["ask", "resend"] = "ask"
+    #: Where each tuned number comes from, by field path.
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def with_poll(self, **values: int) -> "Contract":
+        """The same contract with an operator's own poll numbers."""
+        return replace(self, poll=replace(self.poll, **values))

@@ -1,0 +1,143 @@
+"""Files under the state directory: inputs in spool/, collected results in results/.
+
+A file is written under tmp/, fsynced and renamed before any row names it; whatever stands in tmp/ at start is left
+over from a crash and goes. A `ref` is a relative path made of our own ids only, never of a stranger's words.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from reconcile.seams import Supervisor
+
+#: Bytes read at once. 64 KiB: large enough that calls do not count, small enough that the loop is never held up.
+CHUNK: Final = 65536
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a finished file holds."""
+
+    ref: str
+    bytes: int
+    sha256: str
+
+
+class FileWriter:
+    """One file on its way: written under tmp/, there for good only after `finish`."""
+
+    def __init__(self, files: "Files", ref: str, temp: Path) -> None:
+        self._files = files
+        self._ref = ref
+        self._temp = temp
+        self._fd = os.open(temp, _NEW, 0o600)
+        self._digest = hashlib.sha256()
+        self.bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Append; page cache only, so it does not hold up the loop."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        self._digest.update(data)
+        self.bytes += len(data)
+
+    async def finish(self) -> Written:
+        """Make the file durable under its ref. Raises: OSError."""
+        await self._files.offload(self._settle)
+        return Written(self._ref, self.bytes, self._digest.hexdigest())
+
+    def discard(self) -> None:
+        """Drop what was written; harmless after `finish`."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._temp.unlink(missing_ok=True)
+
+    def _settle(self) -> None:
+        step = self._files.step
+        step("fsync", self._temp)
+        os.fsync(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+        target = self._files.path(self._ref)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        step("rename", target)
+        self._temp.rename(target)
+        step("fsync directory", target.parent)
+        _fsync_directory(target.parent)
+        _fsync_directory(target.parent.parent)
+
+
+class Files:
+    """The files of one state directory. `hook(step, path)` is a fault point for tests."""
+
+    def __init__(self, root: Path, supervisor: Supervisor, hook: Callable[[str, Path], None] | None = None) -> None:
+        self._root = root
+        self._supervisor = supervisor
+        self._hook = hook
+        self._count = 0
+
+    def prepare(self) -> None:
+        """Make the folders and clear tmp/; only under the state directory's lock."""
+        shutil.rmtree(self._root / "tmp", ignore_errors=True)
+        for name in ("tmp", "spool", "results"):
+            (self._root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def create(self, ref: str) -> FileWriter:
+        """Begin a file. Raises: OSError."""
+        self._count += 1
+        temp = self._root / "tmp" / f"{self._count}-{ref.replace('/', '_')}"
+        self.step("create", temp)
+        return FileWriter(self, ref, temp)
+
+    def path(self, ref: str) -> Path:
+        """Where a finished file stands."""
+        return self._root / ref
+
+    def remove(self, ref: str) -> None:
+        """Remove a file or a folder of files that no row names."""
+        path = self.path(ref)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def names(self, ref: str) -> list[str]:
+        """What stands in a folder, by name; nothing where there is no such folder."""
+        path = self.path(ref)
+        return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+
+    def read(self, ref: str, start: int, length: int) -> bytes:
+        """A stretch of a file. Raises: OSError."""
+        with open(os.open(self.path(ref), os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123 - by descriptor
+            file.seek(start)
+            return file.read(length)
+
+    async def stream(self, ref: str) -> AsyncIterator[bytes]:
+        """A whole file in chunks. Raises: OSError."""
+        with open(os.open(self.path(ref), os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:  # noqa: ASYNC230, PTH123
+            while chunk := file.read(CHUNK):
+                yield chunk
+
+    async def offload(self, function: Callable[[], None]) -> None:
+        """Run a blocking step off the loop."""
+        await self._supervisor.offload(function)
+
+    def step(self, name: str, path: Path) -> None:
+        """Tell the fault point where we are."""
+        if self._hook is not None:
+            self._hook(name, path)
+
+
+def _fsync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,558 @@
+"""The nouns: what is known of an operation, what one observation said, and what a decision changes.
+
+Frozen values only, no behaviour beyond `replace`. Time points end in `_at` and are unix milliseconds UTC (`UnixMs`);
+spans end in `_ms`. A *job* is the provider's record, an *operation* is ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from reconcile.states import DEADLINE_OF, TERMINAL, Priority, State
+
+#: Unix time in milliseconds, UTC.
+UnixMs = int
+JsonObject = dict[str, Any]
+
+
+class VerdictKind(StrEnum):
+    """What a provider's status word means, whatever road brought it."""
+
+    PENDING = "PENDING"
+    BLOCKED = "BLOCKED"
+    DONE = "DONE"
+    DONE_UNKNOWN_OUTCOME = "DONE_UNKNOWN_OUTCOME"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    EXPIRED = "EXPIRED"
+    GONE = "GONE"
+
+
+#: Verdicts after which the provider will do no more for the job. GONE is none of them: it is judged by the contract.
+ENDS: Final = frozenset(
+    {
+        VerdictKind.DONE,
+        VerdictKind.DONE_UNKNOWN_OUTCOME,
+        VerdictKind.FAILED,
+        VerdictKind.CANCELLED,
+        VerdictKind.EXPIRED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """classify's answer. `known` is False for a word the contract does not list: then the kind is PENDING."""
+
+    kind: VerdictKind
+    word: str | None
+    known: bool = True
+    may_hold_results: bool = False
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the provider says that the job has ended."""
+        return self.kind in ENDS
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress for people; it steers nothing (C9). `completed` counts finished items, failed ones too."""
+
+    percent: int | None = None
+    phase: str | None = None
+    completed: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteError:
+    """An error in the provider's own words."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRef:
+    """One thing collection has to fetch: `name` is a file id, URL or path; `role` tells outputs from errors."""
+
+    name: str
+    role: str = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One fact read about a job. `word` is what classify reads, `remote_status` the provider's own value."""
+
+    word: str | None
+    remote_job_id: str | None = None
+    remote_status: str | None = None
+    progress: Progress | None = None
+    results: tuple[ResultRef, ...] = ()
+    #: Items the provider says it has finished. Above 0 while no result is named: the files are not ready yet.
+    finished_items: int | None = None
+    total_items: int | None = None
+    error: RemoteError | None = None
+    provider_at: UnixMs | None = None
+    #: What the contract's marker reads on this job (an input file id, our own operation id, ...).
+    marker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Items by outcome; they add up to `total` (J3)."""
+
+    total: int
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """How a collected result breaks the contract; each list is capped where it is gathered."""
+
+    duplicate: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    #: Line numbers, from 1.
+    unreadable_lines: tuple[int, ...] = ()
+    expected: int | None = None
+    found: int | None = None
+    #: A broken promise of `expect`: "content_type", "sha256", "json_schema".
+    broken: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        counts_differ = self.expected is not None and self.expected != self.found
+        return bool(
+            self.duplicate or self.unknown or self.missing or self.unreadable_lines or self.broken or counts_differ
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResultInfo:
+    """What collection recorded (F1): the files under `attempt`, their bytes and checksum, what was found in them."""
+
+    attempt: int
+    bytes: int
+    sha256: str
+    content_type: str | None
+    items: int
+    files: tuple[str, ...] = ()
+    problems: Problems | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelIntent:
+    """A person's wish to stop the job; recorded before anything is sent (E1)."""
+
+    cancel_id: str
+    by: str
+    reason: str
+    effect: str
+    requested_at: UnixMs
+    answer: str | None = None
+    may_remain: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputIntent:
+    """What a client gave to a blocked job; sent once."""
+
+    input_id: str
+    by: str
+    given_at: UnixMs
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """A question to a person: why the operation waits, and since when."""
+
+    reason: str
+    since: UnixMs
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Wall-clock ends of waiting; None: not running."""
+
+    create: UnixMs | None = None
+    result: UnixMs | None = None
+    cancel: UnixMs | None = None
+    input: UnixMs | None = None
+    collect: UnixMs | None = None
+    attention: UnixMs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """How long this operation may wait, in ms; None: the contract's default."""
+
+    create_ms: int | None = None
+    result_ms: int | None = None
+    cancel_ms: int | None = None
+    input_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The narrow half of the row: when it is due and what stands open. Gone once the operation is terminal."""
+
+    due_at: UnixMs
+    priority: int = Priority.SWEPT
+    #: Polls since the last change of the remote status; the n of the backoff counts from 1.
+    polls: int = 0
+    #: Errors in a row: polls while observing, tries while collecting.
+    errors: int = 0
+    #: The present run of "gone" answers, and when it began.
+    gone_reads: int = 0
+    gone_since: UnixMs | None = None
+    #: A request with an effect may have left since then and has no answer yet.
+    mark_at: UnixMs | None = None
+    #: The claim itself must set the mark, because the first request of the next action has an effect.
+    marks_on_claim: bool = False
+    fence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One durable record of one logical piece of work, as it stands at this moment."""
+
+    operation_id: str
+    provider: str
+    type: str
+    state: State
+    token: str
+    trace_id: str
+    fingerprint: str
+    request: JsonObject
+    created_at: UnixMs
+    schedule: Schedule
+    contract_version: int = 1
+    input_ref: str | None = None
+    input_items: int | None = None
+    caller: str | None = None
+    approval: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    expect: JsonObject = field(default_factory=dict)
+    spans: Spans = field(default_factory=Spans)
+    #: Committed results of submit's steps before the create, e.g. {"upload": "file-..."}.
+    steps: Mapping[str, str] = field(default_factory=dict)
+    remote_job_id: str | None = None
+    remote_status: str | None = None
+    progress: Progress | None = None
+    started_at: UnixMs | None = None
+    completed_at: UnixMs | None = None
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    #: The end that led to collection, and what it named; kept for the next try and for `accept`.
+    verdict: Verdict | None = None
+    results: tuple[ResultRef, ...] = ()
+    finished_items: int | None = None
+    total_items: int | None = None
+    collect_attempt: int = 0
+    #: The provider gave no read that could confirm the end: the verified event stands alone (C8).
+    unconfirmed: bool = False
+    summary: Summary | None = None
+    result: ResultInfo | None = None
+    error: RemoteError | None = None
+    cancel: CancelIntent | None = None
+    input: InputIntent | None = None
+    attention: Attention | None = None
+    #: Jobs that might be this operation's, shown to a person; none of them is held.
+    candidates: tuple[str, ...] = ()
+    contradictions: int = 0
+    parent: str | None = None
+    adopted: bool = False
+    seq: int = 0
+    head: str = ""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing will move it any more."""
+        return self.state in TERMINAL
+
+    @property
+    def outcome(self) -> str | None:
+        """The terminal state's name, None until then."""
+        return self.state.value if self.is_terminal else None
+
+    def deadline(self, name: str) -> UnixMs | None:
+        """The running deadline of that name."""
+        value: UnixMs | None = getattr(self.deadlines, name)
+        return value
+
+    @property
+    def state_deadline_name(self) -> str | None:
+        """The deadline that ends the waiting here: the earlier of input and result while blocked."""
+        name = DEADLINE_OF[self.state]
+        if self.state is State.BLOCKED:
+            running = [n for n in ("input", "result") if self.deadline(n) is not None]
+            return min(running, key=lambda n: self.deadline(n) or 0, default="input")
+        return name
+
+
+class EntryKind(StrEnum):
+    """What a history row tells."""
+
+    MOVE = "move"
+    FACT = "fact"
+    REFUSED = "refused"
+    CONTRADICTION = "contradiction"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One history row before it has a place in the chain. `facts` holds what a fold needs."""
+
+    kind: EntryKind
+    from_state: State | None
+    to_state: State | None
+    cause: str
+    reason: str
+    facts: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """decide's answer: the row as it becomes and the history it writes."""
+
+    operation: Operation
+    entries: tuple[Entry, ...] = ()
+    #: The observation told something new: it is kept as a row of its own (C9).
+    is_news: bool = False
+    #: What classify said on the way; `known=False` is logged and counted.
+    verdict: Verdict | None = None
+    #: Why a client's wish was not taken (409); the operation is unchanged then.
+    refusal: str | None = None
+
+
+# ---- evidence ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The create answer, or a look-up, names the job."""
+
+    observation: Observation
+    by_lookup: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedAtOnce:
+    """The create answer holds the result itself; a job id may be missing (A5)."""
+
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRejected:
+    """The provider's own definite no to this very request."""
+
+    error: RemoteError
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNotAccepted:
+    """Surely no job was made: never connected, 401, 429, a documented "busy", an account or path fault."""
+
+    error_class: str
+    retry_after_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUnknown:
+    """The create may or may not have arrived."""
+
+    error_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A submit step before the create succeeded; the create follows under the same lease, so its mark is set."""
+
+    step: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class AboutToSend:
+    """A create that no earlier step announced leaves next: its send mark is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupFound:
+    """A look-up's answer that is not one sure job: none, or several."""
+
+    job_ids: tuple[str, ...]
+    is_sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobRead:
+    """An authenticated read of the job: its own status call, or a list page that shows it."""
+
+    observation: Observation
+    hint_ms: int | None = None
+    #: The event that made it due, for the history's words.
+    rung_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    """A request sent to read the job gave no readable answer."""
+
+    error_class: str
+    retry_after_ms: int | None = None
+    #: 401, 403, a pause: the fault is the provider's or the account's, it costs the job no budget.
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobGone:
+    """One answer of a run: the provider says it does not know this job."""
+
+    error_class: str = "http_404"
+    #: An end that a verified event has told before; after a whole run it leads to collection.
+    announced: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventSeen:
+    """A verified event. `is_ours`: it bears this operation's own marker; `is_other_content`: its id was used before."""
+
+    observation: Observation
+    is_ours: bool = False
+    is_other_content: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """A person or client wants the job stopped."""
+
+    cancel_id: str
+    by: str
+    reason: str
+    effect: str
+
+
+class CancelAnswer(StrEnum):
+    """What the cancel call's answer meant."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    NOT_FOUND = "not_found"
+    TOO_LATE = "too_late"
+    NOT_ACCEPTED = "not_accepted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAnswered:
+    """The answer to our one cancel call."""
+
+    answer: CancelAnswer
+    error_class: str | None = None
+    retry_after_ms: int | None = None
+    observation: Observation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputAsked:
+    """A client gives what a blocked job waits for."""
+
+    input_id: str
+    by: str
+
+
+class InputAnswer(StrEnum):
+    """What the input call's answer meant."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    NOT_ACCEPTED = "not_accepted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnswered:
+    """The answer to our one input call."""
+
+    answer: InputAnswer
+    error_class: str | None = None
+    retry_after_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Everything named was fetched, checked and indexed under `info.attempt`."""
+
+    info: ResultInfo
+    summary: Summary
+    #: An inline result that the provider itself calls partial.
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CollectFailed:
+    """One try failed; the job is read again before the next."""
+
+    error_class: str
+    retry_after_ms: int | None = None
+    #: The provider said that it dropped the result, or a consuming fetch was cut: no further try.
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultIsFailure:
+    """The result call answered with the job's own failure."""
+
+    error: RemoteError
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """A state's time is up. `last_read`: a read of the job was tried after that moment."""
+
+    name: str
+    last_read: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAtStart:
+    """What a restart finds: `mark` open means the answer to a request with an effect was never recorded."""
+
+    is_repeatable: bool = False
+    is_restored_backup: bool = False
+
+
+Evidence = (
+    Accepted
+    | FinishedAtOnce
+    | CreateRejected
+    | CreateNotAccepted
+    | CreateUnknown
+    | StepDone
+    | AboutToSend
+    | LookupFound
+    | JobRead
+    | ReadFailed
+    | JobGone
+    | EventSeen
+    | CancelAsked
+    | CancelAnswered
+    | InputAsked
+    | InputAnswered
+    | Collected
+    | CollectFailed
+    | ResultIsFailure
+    | DeadlinePassed
+    | FoundAtStart
+)

@@ -1,0 +1,182 @@
+"""What a provider adapter is: a contract and pairs of pure functions, one building a request, one reading its answer.
+
+No method here performs a request; client.py is the one room that does. An adapter reads only what `read_json` let in,
+and a webhook body only after its signature held.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from reconcile.contract import Contract
+from reconcile.model import (
+    CancelAnswered,
+    CollectFailed,
+    Evidence,
+    JobGone,
+    JobRead,
+    JsonObject,
+    Observation,
+    Operation,
+    ReadFailed,
+    ResultIsFailure,
+    ResultRef,
+)
+
+#: Lower-cased names; a name that came twice has two values.
+Headers = Mapping[str, Sequence[str]]
+
+
+class Purpose(StrEnum):
+    """Why a request was sent; it stands in the `requests` table and picks the time-out."""
+
+    UPLOAD = "upload"
+    CREATE = "create"
+    LOOKUP = "lookup"
+    STATUS = "status"
+    CANCEL = "cancel"
+    INPUT = "input"
+    RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A spooled file streamed as one part of a multipart form."""
+
+    spool_ref: str
+    field_name: str
+    file_name: str
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Multipart:
+    """A multipart form: plain fields, then one file. The boundary comes from the operation id, so the bytes repeat."""
+
+    fields: Mapping[str, str]
+    file: FilePart
+    boundary: str
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request below the provider's base URL. `path` segments are already percent-encoded."""
+
+    method: str
+    path: str
+    purpose: Purpose
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | Multipart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A whole answer, already capped. `retry_after_ms` was read from the headers at arrival, unclamped."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    retry_after_ms: int | None = None
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, None where it is absent."""
+        values = self.headers.get(name)
+        return values[0] if values else None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request of a submit. `has_effect`: it may make a job, so a send mark is committed before it leaves."""
+
+    name: str
+    request: HttpRequest
+    has_effect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One list page: the jobs it shows and the cursor of the next page, None at the end."""
+
+    jobs: tuple[Observation, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of a result. `outcome`: succeeded, failed, cancelled or expired; `reason` says why not."""
+
+    item_id: str
+    outcome: str
+    reason: str = ""
+    is_known: bool = True
+
+
+class Provider(Protocol):
+    """A provider as data plus pure functions."""
+
+    @property
+    def contract(self) -> Contract:
+        """The answers this provider gives."""
+        ...
+
+    def check_start(self, request: JsonObject, items: Sequence[Any] | None) -> JsonObject:
+        """The create body as it will be kept. Raises: RequestInvalid, naming the field by pointer."""
+        ...
+
+    def item_line(self, item: Any, index: int) -> tuple[str, bytes]:
+        """One submitted item as (id, line of the input file). Raises: RequestInvalid."""
+        ...
+
+    def submit(self, op: Operation) -> Step:
+        """The next request of the submit, by `op.steps`."""
+        ...
+
+    def read_submit(self, op: Operation, step: Step, response: HttpResponse) -> Evidence:
+        """What a step's answer means."""
+        ...
+
+    def status(self, op: Operation) -> HttpRequest:
+        """The read of one job."""
+        ...
+
+    def read_status(self, response: HttpResponse) -> JobRead | JobGone | ReadFailed:
+        """What that read says."""
+        ...
+
+    def list_page(self, cursor: str | None) -> HttpRequest:
+        """One page of the account's jobs."""
+        ...
+
+    def read_list(self, response: HttpResponse) -> Page | ReadFailed:
+        """The jobs on it."""
+        ...
+
+    def marker(self, op: Operation) -> str | None:
+        """The value that `Observation.marker` carries on this operation's own job, None where nothing marks it."""
+        ...
+
+    def cancel(self, op: Operation) -> HttpRequest:
+        """The cancel call."""
+        ...
+
+    def read_cancel(self, response: HttpResponse) -> CancelAnswered:
+        """What its answer means."""
+        ...
+
+    def result(self, op: Operation, ref: ResultRef) -> HttpRequest:
+        """The fetch of one result."""
+        ...
+
+    def read_result_error(self, response: HttpResponse) -> CollectFailed | ResultIsFailure:
+        """What an answer other than 200 means to a result fetch."""
+        ...
+
+    def read_item(self, line: bytes, ref: ResultRef) -> Item:
+        """One result line. Raises: Unreadable."""
+        ...
+
+    def read_webhook(self, body: bytes) -> Observation:
+        """A verified delivery. Raises: Unreadable."""
+        ...

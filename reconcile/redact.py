@@ -1,0 +1,94 @@
+"""Known secrets struck out of what is logged or kept (S38): as they stand and as base64, URL or JSON would carry them.
+
+Only secrets that we were told can be found; a stranger's own are not guessed at.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
+
+REDACTED: Final = "[redacted]"
+#: Characters from which on a secret is struck out. 6: arbitrary; shorter ones would tear holes into ordinary words.
+MIN_SECRET_LENGTH: Final = 6
+
+
+class Redactor:
+    """Strikes a fixed set of secrets out of text and bytes. Secrets shorter than `MIN_SECRET_LENGTH` are left alone."""
+
+    __slots__ = ("_forms",)
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= MIN_SECRET_LENGTH for form in _forms(secret)}
+        # Longest first: what a shorter form leaves over of a longer one would still tell something.
+        ordered = sorted(forms, key=lambda form: (-len(form), form))
+        self._forms: Final = tuple((form, form.encode("utf-8", "surrogatepass")) for form in ordered)
+
+    def text(self, s: str) -> str:
+        """`s` without the secrets."""
+        for form, _ in self._forms:
+            if form in s:
+                s = s.replace(form, REDACTED)
+        return s
+
+    def data(self, b: bytes) -> bytes:
+        """`b` without the secrets, whatever else is in it."""
+        for _, form in self._forms:
+            if form in b:
+                b = b.replace(form, REDACTED.encode())
+        return b
+
+
+def redact_url(url: str) -> str:
+    """`url` down to scheme, host, port and path; userinfo is dropped, query and fragment only shown to have been there.
+
+    Never raises: what cannot be taken apart is struck out whole.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return REDACTED
+    if not parts.netloc and "@" in parts.path:
+        return REDACTED  # `user:password@host` without its slashes: userinfo hides in what parses as a path
+    bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return f"{bare}?{REDACTED}" if parts.query or parts.fragment else bare
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Each spelling under which `secret` may be met."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    yield secret
+    yield from _base64_forms(raw)
+    for quoted in (quote(raw, safe=""), quote(raw, safe="/"), quote_plus(raw)):
+        yield quoted
+        yield _lower_escapes(quoted)
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+
+
+def _base64_forms(raw: bytes) -> Iterator[str]:
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        padded = encode(raw).decode("ascii")
+        yield padded
+        yield padded.rstrip("=")
+        for before in (0, 1, 2):
+            core = _base64_core(encode(bytes(before) + raw).decode("ascii"), before, len(raw))
+            if len(core) >= MIN_SECRET_LENGTH:
+                yield core
+
+
+def _base64_core(encoded: str, before: int, length: int) -> str:
+    """The characters that depend on the secret alone when it starts `before` bytes into a group of three.
+
+    So a secret is also found within something longer that was encoded as a whole, as in `Authorization: Basic`.
+    """
+    first = -(-before * 8 // 6)
+    last = (before + length) * 8 // 6
+    return encoded[first:last]
+
+
+def _lower_escapes(quoted: str) -> str:
+    """`%2F` as `%2f`: both are in use."""
+    head, *rest = quoted.split("%")
+    return "%".join([head, *(part[:2].lower() + part[2:] for part in rest)])

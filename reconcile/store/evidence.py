@@ -1,0 +1,299 @@
+"""Evidence into rows: the one place where a decision meets the row as it stands.
+
+All evidence of a batch is decided in order between one SELECT and a few set-wide statements; the second for an
+operation is decided on the row that the first one left. `judge` (classify and decide behind it) is handed in and
+touches nothing but its arguments.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from reconcile.errors import IllegalTransition, WriteRefused
+from reconcile.model import (
+    Accepted,
+    CancelAsked,
+    Change,
+    Entry,
+    EntryKind,
+    EventSeen,
+    Evidence,
+    FinishedAtOnce,
+    InputAsked,
+    Observation,
+    Operation,
+    UnixMs,
+)
+from reconcile.states import Priority, is_legal
+from reconcile.store import rows
+from reconcile.store.history import Appender
+from reconcile.store.writer import Done, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """What is kept of a request we sent (A7)."""
+
+    request_id: str
+    purpose: str
+    attempt: int
+    sent_at: UnixMs
+    ended_at: UnixMs
+    status: int | None
+    error_class: str | None
+    remote_request_id: str | None
+    credential: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationRecord:
+    """What is kept of an observation that told something new (C9)."""
+
+    observation_id: str
+    road: str
+    raw: bytes
+    observation: Observation | None = None
+    error_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Evidence on its way into the store, with all that its rows need.
+
+    `fence`: the lease under which it was gained, None where it needs none (people, events, list pages).
+    `holds`: the action goes on under the same lease, so the row is not released.
+    """
+
+    operation_id: str
+    evidence: Evidence
+    actor: str
+    cause: str
+    at: UnixMs
+    draw: float
+    fence: int | None = None
+    holds: bool = False
+    requests: tuple[RequestRecord, ...] = ()
+    observation: ObservationRecord | None = None
+
+
+Judge = Callable[[Operation, Arrival], Change]
+
+_LEASES: Final = (
+    "SELECT s.key, s.fence, s.lease_owner IS NOT NULL, s.ring, s.due_at FROM schedule s JOIN operations o"
+    " ON o.key = s.key WHERE o.operation_id IN (SELECT value FROM json_each(?))"
+)
+_PLAN: Final = (
+    "UPDATE schedule SET priority = ?, due_at = ?, polls = ?, errors = ?, gone_reads = ?, gone_since = ?, mark_at = ?,"
+    " marks_on_claim = ?, ring = ?, last_read_at = ?, reads = reads + ?,"
+    " lease_owner = CASE WHEN ? THEN NULL ELSE lease_owner END,"
+    " lease_until = CASE WHEN ? THEN NULL ELSE lease_until END WHERE key = ?"
+)
+_KEEP_REQUEST: Final = "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_KEEP_OBSERVATION: Final = "INSERT INTO observations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+#: Events kept for a job nobody knew, now that its operation does.
+_MATCH_KEPT: Final = (
+    "UPDATE events SET operation_key = ?, disposition = 'rings' WHERE provider = ? AND remote_job_id = ?"
+    " AND operation_key IS NULL RETURNING event_id, word"
+)
+
+
+@dataclass(slots=True)
+class _Lease:
+    fence: int = 0
+    is_held: bool = False
+    ring: str | None = None
+    due_at: UnixMs | None = None
+
+
+class Applier:
+    """One transaction's worth of evidence; `flush` writes what `apply` decided."""
+
+    def __init__(self, connection: sqlite3.Connection, judge: Judge) -> None:
+        self._connection = connection
+        self._judge = judge
+        self._history = Appender(connection)
+        self._standing: dict[str, tuple[int, Operation]] = {}
+        self._leases: dict[int, _Lease] = {}
+        self._wide: dict[int, Operation] = {}
+        self._plans: list[tuple[Any, ...]] = []
+        self._ended: list[tuple[int]] = []
+        self._requests: list[tuple[Any, ...]] = []
+        self._observations: list[tuple[Any, ...]] = []
+
+    def load(self, operation_ids: Sequence[str]) -> None:
+        """Read the rows that the batch concerns, in one go."""
+        ids = list(dict.fromkeys(operation_ids))
+        self._standing.update(rows.by_ids(self._connection, ids))
+        for key, fence, is_held, ring, due_at in self._connection.execute(_LEASES, (json.dumps(ids),)):
+            self._leases[key] = _Lease(fence, bool(is_held), ring, due_at)
+
+    def apply(self, arrival: Arrival) -> Done:
+        """Decide one arrival on the row as it stands. Raises: WriteRefused, for an operation that does not exist."""
+        standing = self._standing.get(arrival.operation_id)
+        if standing is None:
+            raise WriteRefused(f"no operation {arrival.operation_id}")
+        key, op = standing
+        lease = self._leases.setdefault(key, _Lease())
+        is_stale = arrival.fence is not None and not (lease.is_held and lease.fence == arrival.fence)
+        change = self._late(op, arrival) if is_stale else self._judge(op, arrival)
+        if change.refusal is not None:
+            return Done(change, (change,))
+        change = self._write(key, op, change, arrival, lease, is_stale=is_stale)
+        self._keep(key, change, arrival)
+        if change.operation.remote_job_id is not None and op.remote_job_id is None:
+            change = self._apply_kept_events(key, change, arrival)
+        due_at = None if change.operation.is_terminal else change.operation.schedule.due_at
+        return Done(change, (change,), due_at)
+
+    def flush(self) -> None:
+        """Write everything, a statement a table."""
+        rows.update(self._connection, list(self._wide.items()))
+        self._connection.executemany(_PLAN, self._plans)
+        self._connection.executemany("DELETE FROM schedule WHERE key = ?", self._ended)
+        self._connection.executemany(_KEEP_REQUEST, self._requests)
+        self._connection.executemany(_KEEP_OBSERVATION, self._observations)
+        self._history.flush()
+
+    def _late(self, op: Operation, arrival: Arrival) -> Change:
+        """Facts of an owner whose lease was taken over: kept, but no action; a job id is never thrown away (N24)."""
+        if isinstance(arrival.evidence, Accepted | FinishedAtOnce):
+            return self._judge(op, arrival)
+        reason = f"{type(arrival.evidence).__name__} of an owner that had lost its lease: kept, the job is read again"
+        entry = Entry(EntryKind.REFUSED, op.state, None, arrival.cause, reason)
+        schedule = replace(op.schedule, due_at=min(op.schedule.due_at, arrival.at))
+        return Change(replace(op, schedule=schedule), (entry,), is_news=True)
+
+    def _write(
+        self, key: int, op: Operation, change: Change, arrival: Arrival, lease: _Lease, *, is_stale: bool
+    ) -> Change:
+        after = change.operation
+        for entry in change.entries:  # the last net under decide: no illegal move is ever written
+            moves = entry.kind is EntryKind.MOVE and entry.from_state is not None and entry.to_state is not None
+            if moves and not is_legal(entry.from_state, entry.to_state):  # type: ignore[arg-type]
+                raise IllegalTransition(op.operation_id, str(entry.from_state), str(entry.to_state))
+        if change.entries:
+            seq, head = self._history.append(
+                key, after_head(op, after), change.entries, at=arrival.at, actor=arrival.actor
+            )
+            after = replace(after, seq=seq, head=head)
+        after = self._plan(key, after, arrival, lease, is_holder=arrival.fence is not None and not is_stale)
+        if replace(after, schedule=op.schedule) != op:
+            self._wide[key] = after
+        self._standing[op.operation_id] = (key, after)
+        return replace(change, operation=after)
+
+    def _plan(self, key: int, op: Operation, arrival: Arrival, lease: _Lease, *, is_holder: bool) -> Operation:
+        if op.is_terminal:
+            self._ended.append((key,))
+            self._leases[key] = _Lease()
+            return op
+        plan = op.schedule
+        releases = is_holder and not arrival.holds
+        if is_holder and lease.ring is not None:
+            # Rung while this read was under way: what it saw may be older than the ring, so another read follows.
+            plan = replace(plan, due_at=min(plan.due_at, arrival.at), priority=min(plan.priority, Priority.RUNG))
+        if lease.is_held and not is_holder:
+            lease.ring = lease.ring or arrival.cause
+        if releases:
+            lease.is_held = False
+        lease.due_at = plan.due_at
+        reads = arrival.observation is not None or bool(arrival.requests)
+        self._plans.append(
+            (
+                plan.priority,
+                plan.due_at,
+                plan.polls,
+                plan.errors,
+                plan.gone_reads,
+                plan.gone_since,
+                plan.mark_at,
+                plan.marks_on_claim,
+                lease.ring,
+                arrival.at if reads else None,
+                int(reads),
+                releases,
+                releases,
+                key,
+            )
+        )
+        return replace(op, schedule=plan)
+
+    def _keep(self, key: int, change: Change, arrival: Arrival) -> None:
+        if not (change.is_news or change.entries):
+            return
+        for sent in arrival.requests:
+            self._requests.append(
+                (
+                    sent.request_id,
+                    key,
+                    sent.purpose,
+                    sent.attempt,
+                    sent.sent_at,
+                    sent.ended_at,
+                    sent.status,
+                    sent.error_class,
+                    sent.remote_request_id,
+                    sent.credential,
+                )
+            )
+        observed = arrival.observation
+        if observed is not None:
+            seen = observed.observation or Observation(None)
+            self._observations.append(
+                (
+                    observed.observation_id,
+                    key,
+                    arrival.at,
+                    observed.road,
+                    seen.word,
+                    seen.remote_status or seen.word,
+                    change.verdict.kind if change.verdict else None,
+                    change.verdict.known if change.verdict else True,
+                    observed.error_class,
+                    arrival.requests[-1].request_id if arrival.requests else None,
+                    change.operation.contract_version,
+                    observed.raw,
+                )
+            )
+
+    def _apply_kept_events(self, key: int, change: Change, arrival: Arrival) -> Change:
+        op = change.operation
+        kept = self._connection.execute(_MATCH_KEPT, (key, op.provider, op.remote_job_id)).fetchall()
+        for event_id, word in kept:
+            evidence = EventSeen(Observation(word, remote_job_id=op.remote_job_id))
+            event = replace(
+                arrival,
+                evidence=evidence,
+                actor=f"webhook:{op.provider}",
+                cause=f"event:{event_id}",
+                fence=None,
+                requests=(),
+                observation=None,
+            )
+            standing = self._standing[op.operation_id][1]
+            change = self._write(key, standing, self._judge(standing, event), event, self._leases[key], is_stale=False)
+        return change
+
+
+def after_head(before: Operation, after: Operation) -> Operation:
+    """`after` with the chain's end as it was: decide does not know of seq and head."""
+    return replace(after, seq=before.seq, head=before.head)
+
+
+def kind(judge: Judge) -> Kind:
+    """The writes that bring evidence."""
+
+    def run(connection: sqlite3.Connection, payloads: Sequence[Arrival]) -> list[Done]:
+        applier = Applier(connection, judge)
+        applier.load([arrival.operation_id for arrival in payloads])
+        done = [applier.apply(arrival) for arrival in payloads]
+        applier.flush()
+        return done
+
+    return Kind("evidence", run)
+
+
+#: A person's or client's wish, which may be refused; everything else is a fact.
+WISHES: Final = (CancelAsked, InputAsked)

@@ -1,0 +1,109 @@
+"""History rows: appended in the transaction of the change they tell, chained per operation, numbered over all."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconcile.chain import GENESIS, ChainedRow, row_hash
+from reconcile.fingerprint import canonical_json
+from reconcile.model import Entry, Operation, UnixMs
+
+_INSERT: Final = (
+    "INSERT INTO history (position, operation_key, seq, at, actor, kind, from_state, to_state, cause, remote_job_id,"
+    " reason, facts, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+#: The history of one operation after a sequence number, oldest first.
+OF_OPERATION: Final = (
+    "SELECT h.position, h.seq, h.at, h.actor, h.kind, h.from_state, h.to_state, h.cause, h.remote_job_id, h.reason,"
+    " h.facts, h.hash FROM history h JOIN operations o ON o.key = h.operation_key"
+    " WHERE o.operation_id = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
+)
+_LAST_POSITION: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One history row as it is shown."""
+
+    position: int
+    seq: int
+    at: UnixMs
+    actor: str
+    kind: str
+    from_state: str | None
+    to_state: str | None
+    cause: str
+    remote_job_id: str | None
+    reason: str
+    facts: dict[str, Any]
+    hash: str
+
+
+class Appender:
+    """Chains new rows in one transaction; the rows leave in one statement."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._position: int | None = None
+        self._rows: list[tuple[Any, ...]] = []
+
+    def append(self, key: int, op: Operation, entries: Sequence[Entry], *, at: UnixMs, actor: str) -> tuple[int, str]:
+        """Chain `entries` behind `op.seq` and `op.head`; gives the new (seq, head)."""
+        seq, head = op.seq, op.head or GENESIS
+        for entry in entries:
+            seq += 1
+            row = ChainedRow(
+                position=self._next_position(),
+                operation_id=op.operation_id,
+                seq=seq,
+                at=at,
+                actor=actor,
+                kind=entry.kind.value,
+                from_state=entry.from_state,
+                to_state=entry.to_state,
+                cause=entry.cause,
+                remote_job_id=op.remote_job_id,
+                reason=entry.reason,
+                facts=canonical_json(entry.facts).decode(),
+            )
+            head = row_hash(head, row)
+            self._rows.append(
+                (
+                    row.position,
+                    key,
+                    row.seq,
+                    row.at,
+                    row.actor,
+                    row.kind,
+                    row.from_state,
+                    row.to_state,
+                    row.cause,
+                    row.remote_job_id,
+                    row.reason,
+                    row.facts,
+                    head,
+                )
+            )
+        return seq, head
+
+    def flush(self) -> None:
+        """Write what was appended."""
+        if self._rows:
+            self._connection.executemany(_INSERT, self._rows)
+            self._rows = []
+
+    def _next_position(self) -> int:
+        if self._position is None:
+            self._position = int(self._connection.execute(_LAST_POSITION).fetchone()[0])
+        self._position += 1
+        return self._position
+
+
+def load(row: Sequence[Any]) -> HistoryRow:
+    """One row of `OF_OPERATION`."""
+    position, seq, at, actor, kind, from_state, to_state, cause, job, reason, facts, digest = row
+    return HistoryRow(
+        position, seq, at, actor, kind, from_state, to_state, cause, job, reason, json.loads(facts), digest
+    )

@@ -1,0 +1,165 @@
+"""How an operation stands in its two rows: columns for what is searched, JSON for what only travels along."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from reconcile.model import (
+    Attention,
+    CancelIntent,
+    Deadlines,
+    InputIntent,
+    Operation,
+    Problems,
+    Progress,
+    RemoteError,
+    ResultInfo,
+    ResultRef,
+    Schedule,
+    Spans,
+    Summary,
+    Verdict,
+    VerdictKind,
+)
+from reconcile.states import State
+
+#: In the order in which every SELECT of an operation names them.
+COLUMNS: Final = (
+    "key", "operation_id", "provider", "type", "state", "remote_job_id", "remote_status", "created_at", "started_at",
+    "completed_at", "token", "trace_id", "fingerprint", "contract_version", "seq", "head", "living",
+)  # fmt: skip
+SCHEDULE_COLUMNS: Final = (
+    "due_at", "priority", "polls", "errors", "gone_reads", "gone_since", "mark_at", "marks_on_claim", "fence",
+)  # fmt: skip
+#: An operation with its schedule; a terminal one has none.
+SELECT: Final = (
+    "SELECT "
+    + ", ".join(f"o.{name}" for name in COLUMNS)
+    + ", "
+    + ", ".join(f"s.{name}" for name in SCHEDULE_COLUMNS)
+    + " FROM operations o LEFT JOIN schedule s ON s.key = o.key "
+)
+
+_PLAIN: Final = ("input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt")
+_PLAIN_LATER: Final = ("unconfirmed", "contradictions", "parent", "adopted")
+_WORDS: Final = ("labels", "steps")
+_NESTED: Final[Mapping[str, Callable[..., Any]]] = {
+    "spans": Spans,
+    "progress": Progress,
+    "deadlines": Deadlines,
+    "summary": Summary,
+    "error": RemoteError,
+    "cancel": CancelIntent,
+    "input": InputIntent,
+    "attention": Attention,
+}
+_DEFAULTS: Final = {field.name: field.default for field in fields(Operation)}
+
+
+def living(op: Operation) -> str:
+    """The JSON column: every field that is not its default, so that a quiet row stays narrow."""
+    document: dict[str, Any] = {}
+    for name in (*_PLAIN, *_PLAIN_LATER):
+        value = getattr(op, name)
+        if value != _DEFAULTS[name]:
+            document[name] = value
+    for name in _WORDS:
+        if value := getattr(op, name):
+            document[name] = dict(value)
+    for name in _NESTED:
+        if (value := getattr(op, name)) is not None:
+            document[name] = {k: v for k, v in asdict(value).items() if v is not None}
+    if op.verdict is not None:
+        document["verdict"] = asdict(op.verdict)
+    if op.results:
+        document["results"] = [[ref.name, ref.role] for ref in op.results]
+    if op.result is not None:
+        document["result"] = asdict(op.result)
+    if op.candidates:
+        document["candidates"] = list(op.candidates)
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def load(row: Sequence[Any]) -> tuple[int, Operation]:
+    """One row of `SELECT` as (key, operation); its `request` and `expect` stay in their own table."""
+    named = dict(zip(COLUMNS, row, strict=False))
+    key = named.pop("key")
+    document = json.loads(named.pop("living"))
+    values: dict[str, Any] = {**named, "state": State(named["state"])}
+    for name in (*_PLAIN, *_PLAIN_LATER, *_WORDS):
+        if name in document:
+            values[name] = document[name]
+    for name, make in _NESTED.items():
+        if name in document:
+            values[name] = make(**document[name])
+    if "verdict" in document:
+        raw = document["verdict"]
+        values["verdict"] = Verdict(VerdictKind(raw["kind"]), raw["word"], raw["known"], raw["may_hold_results"])
+    values["results"] = tuple(ResultRef(name, role) for name, role in document.get("results", ()))
+    values["candidates"] = tuple(document.get("candidates", ()))
+    if "result" in document:
+        values["result"] = _result(document["result"])
+    return key, Operation(request={}, schedule=_schedule(row[len(COLUMNS) :], named), **values)
+
+
+def _schedule(columns: Sequence[Any], named: Mapping[str, Any]) -> Schedule:
+    values = dict(zip(SCHEDULE_COLUMNS, columns, strict=False))
+    if values.get("due_at") is None:
+        return Schedule(due_at=named["completed_at"] or named["created_at"])
+    values["marks_on_claim"] = bool(values["marks_on_claim"])
+    return Schedule(**values)
+
+
+def _result(document: dict[str, Any]) -> ResultInfo:
+    problems = document.pop("problems", None)
+    files = tuple(document.pop("files", ()))
+    if problems is not None:
+        listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in problems.items()}
+        problems = Problems(**listed)
+    return ResultInfo(**document, files=files, problems=problems)
+
+
+_INSERT: Final = f"INSERT INTO operations ({', '.join(COLUMNS[1:])}) VALUES ({', '.join('?' * (len(COLUMNS) - 1))})"
+_UPDATE: Final = (
+    "UPDATE operations SET state = ?, remote_job_id = ?, remote_status = ?, started_at = ?, completed_at = ?, seq = ?,"
+    " head = ?, living = ? WHERE key = ?"
+)
+
+
+def insert(connection: sqlite3.Connection, op: Operation) -> int:
+    """Write a new operation's wide row and give its key."""
+    values = [getattr(op, name) for name in COLUMNS[1:-1]]
+    cursor = connection.execute(_INSERT, (*values, living(op)))
+    key = cursor.lastrowid
+    assert key is not None  # noqa: S101 - an INSERT that returned has a row id
+    return key
+
+
+def update(connection: sqlite3.Connection, rows: Sequence[tuple[int, Operation]]) -> None:
+    """Write wide rows back, in one statement for all."""
+    connection.executemany(
+        _UPDATE,
+        [
+            (
+                op.state,
+                op.remote_job_id,
+                op.remote_status,
+                op.started_at,
+                op.completed_at,
+                op.seq,
+                op.head,
+                living(op),
+                key,
+            )
+            for key, op in rows
+        ],
+    )
+
+
+def by_ids(connection: sqlite3.Connection, operation_ids: Sequence[str]) -> dict[str, tuple[int, Operation]]:
+    """Operations by their ids, as (key, operation); unknown ids are absent."""
+    sql = SELECT + "WHERE o.operation_id IN (SELECT value FROM json_each(?)) ORDER BY o.key"
+    found = connection.execute(sql, (json.dumps(list(operation_ids)),)).fetchall()
+    return {op.operation_id: (key, op) for key, op in map(load, found)}

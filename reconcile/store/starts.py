@@ -1,0 +1,100 @@
+"""A start or adoption: the operation row, its request, its submitted ids and its first history row, in one write."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from reconcile.errors import JobHeld, KeyReused
+from reconcile.model import Change, Entry, EntryKind, Operation
+from reconcile.store import rows
+from reconcile.store.history import Appender
+from reconcile.store.writer import Done, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedItem:
+    """One submitted id and where its line stands in the input file, in bytes."""
+
+    item_id: str
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """A checked start. `content` is the digest that a repeated client key is compared by (G5)."""
+
+    operation: Operation
+    actor: str
+    cause: str
+    reason: str
+    items: Sequence[SubmittedItem] = ()
+    client_key: str | None = None
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The operation that stands for the start; not new when the client key was used before."""
+
+    operation: Operation
+    is_new: bool
+
+
+_KEY: Final = (
+    "SELECT k.content, o.operation_id FROM client_keys k JOIN operations o ON o.key = k.operation_key"
+    " WHERE k.client_key = ?"
+)
+_HELD: Final = (
+    "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND remote_job_id IS NOT NULL"
+    " AND state NOT IN ('timed_out', 'abandoned')"
+)
+_SCHEDULE: Final = "INSERT INTO schedule (key, provider, priority, due_at) VALUES (?, ?, ?, ?)"
+_ITEM: Final = (
+    "INSERT INTO items (operation_key, attempt, item_id, line, outcome, reason, file, start, length)"
+    " VALUES (?, 0, ?, ?, 'submitted', '', NULL, ?, ?)"
+)
+
+
+def _start(connection: sqlite3.Connection, record: StartRecord) -> Done:
+    if record.client_key is not None:
+        known = connection.execute(_KEY, (record.client_key,)).fetchone()
+        if known is not None:
+            return Done(_repeated(connection, record, *known))
+    op = record.operation
+    held = connection.execute(_HELD, (op.provider, op.remote_job_id)).fetchone()
+    if held is not None:
+        raise JobHeld(held[0])
+    facts = {
+        "remote_job_id": op.remote_job_id,
+        "deadlines": {"create": op.deadlines.create, "result": op.deadlines.result},
+    }
+    first = Entry(EntryKind.MOVE, None, op.state, record.cause, record.reason, facts)
+    key = rows.insert(connection, op)
+    history = Appender(connection)
+    seq, head = history.append(key, op, (first,), at=op.created_at, actor=record.actor)
+    history.flush()
+    op = replace(op, seq=seq, head=head)
+    rows.update(connection, [(key, op)])
+    connection.execute("INSERT INTO starts VALUES (?, ?, ?)", (key, json.dumps(op.request), json.dumps(op.expect)))
+    connection.execute(_SCHEDULE, (key, op.provider, op.schedule.priority, op.schedule.due_at))
+    connection.executemany(
+        _ITEM, ((key, item.item_id, line, item.start, item.length) for line, item in enumerate(record.items, start=1))
+    )
+    if record.client_key is not None:
+        connection.execute(
+            "INSERT INTO client_keys VALUES (?, ?, ?, ?)", (record.client_key, record.content, key, op.created_at)
+        )
+    return Done(Started(op, is_new=True), (Change(op, (first,)),), op.schedule.due_at)
+
+
+def _repeated(connection: sqlite3.Connection, record: StartRecord, content: str, operation_id: str) -> Started:
+    if content != record.content:
+        raise KeyReused(operation_id)
+    _, op = rows.by_ids(connection, [operation_id])[operation_id]
+    return Started(op, is_new=False)
+
+
+START: Final = Kind("start", lambda connection, payloads: [_start(connection, record) for record in payloads])

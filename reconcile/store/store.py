@@ -1,0 +1,201 @@
+"""The store as everyone else sees it: writes that are answered after their commit, reads that never block them."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from reconcile.errors import StoreBusy
+from reconcile.model import Operation, UnixMs
+from reconcile.store import claims, events, evidence, history, items, rows, starts
+from reconcile.store.claims import Claimed, ClaimWish, Renewal
+from reconcile.store.events import EventRecord, HasRead
+from reconcile.store.evidence import Arrival, Judge
+from reconcile.store.history import HistoryRow
+from reconcile.store.items import Absentees, ItemSlice, ItemView, Tally
+from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
+from reconcile.store.starts import Started, StartRecord
+from reconcile.store.writer import Done, GroupCommit, Hooks, open_writer
+
+#: Rows of a list or a history that one read gives at most.
+MAX_PAGE: Final = 1000
+
+
+class Store:
+    """One SQLite file: one writer, and readers that cannot write. Made by `open_store`."""
+
+    def __init__(
+        self,
+        group: GroupCommit,
+        writer: Connection,
+        reader: Connection,
+        scanner: Connection,
+        kinds: tuple[Any, Any],
+    ) -> None:
+        self._group = group
+        self._writer = writer
+        self._reader = reader
+        self._scanner = scanner
+        self._evidence, self._events = kinds
+
+    # ---- writes ----
+
+    async def start(self, record: StartRecord) -> Started:
+        """Write a new operation, or find the one its client key stands for. Raises: KeyReused, JobHeld, StoreError."""
+        started: Started = await self._group.write(starts.START, record)
+        return started
+
+    async def apply(self, arrival: Arrival) -> Any:
+        """Bring evidence to its operation; gives the Change. Raises: StoreError."""
+        return await self._group.write(self._evidence, arrival)
+
+    async def receive(self, event: EventRecord) -> str:
+        """Keep a verified delivery; "new" or "duplicate". Raises: StoreError."""
+        answer: str = await self._group.write(self._events, event)
+        return answer
+
+    async def claim(self, wish: ClaimWish) -> Claimed:
+        """Lease due rows. Raises: StoreError."""
+        claimed: Claimed = await self._group.write(claims.CLAIM, wish)
+        return claimed
+
+    async def renew(self, renewal: Renewal) -> bool:
+        """Keep a lease; False where it was lost. Raises: StoreError."""
+        return bool(await self._group.write(claims.RENEW, renewal))
+
+    async def release_all(self) -> int:
+        """Release every lease: only under the state directory's lock. Raises: StoreError."""
+        return int(await self._group.write(claims.RELEASE_ALL, None))
+
+    async def index(self, part: ItemSlice) -> None:
+        """Write a slice of item rows. Raises: StoreError."""
+        await self._group.write(items.INSERT, part)
+
+    async def index_absent(self, wish: Absentees) -> int:
+        """Write one slice of submitted ids that stand in no result; 0 when none is left. Raises: StoreError."""
+        return int(await self._group.write(items.ABSENT, wish))
+
+    async def prune_items(self, operation_id: str, keep: int) -> int:
+        """Remove one slice of rows of other attempts; 0 when none is left. Raises: StoreError."""
+        return int(await self._group.write(items.PRUNE, (operation_id, keep)))
+
+    # ---- reads ----
+
+    async def get(self, operation_id: str) -> Operation | None:
+        """One operation as it stands, without its request."""
+        found = await self._reader.execute_fetchall(rows.SELECT + "WHERE o.operation_id = ?", (operation_id,))
+        return rows.load(found[0])[1] if found else None
+
+    async def find(self, *, after: str | None, limit: int, is_open: bool | None) -> list[Operation]:
+        """Operations, newest first, after the one named."""
+        where, parameters = ["1 = 1"], []
+        if after is not None:
+            where.append("o.key < (SELECT key FROM operations WHERE operation_id = ?)")
+            parameters.append(after)
+        if is_open is not None:
+            where.append(f"o.completed_at IS {'' if is_open else 'NOT '}NULL")
+        sql = f"{rows.SELECT} WHERE {' AND '.join(where)} ORDER BY o.key DESC LIMIT ?"
+        found = await self._reader.execute_fetchall(sql, (*parameters, min(limit, MAX_PAGE)))
+        return [rows.load(row)[1] for row in found]
+
+    async def history(self, operation_id: str, *, after: int = 0, limit: int = MAX_PAGE) -> list[HistoryRow]:
+        """An operation's history after a sequence number, oldest first."""
+        found = await self._reader.execute_fetchall(history.OF_OPERATION, (operation_id, after, limit))
+        return [history.load(row) for row in found]
+
+    async def items(
+        self, op: Operation, *, after: str = "", limit: int = 50, outcome: str | None = None
+    ) -> list[ItemView]:
+        """A page of items: of the served attempt, else the submitted ids."""
+        return await items.page(
+            self._reader, op.operation_id, op.collect_attempt, after=after, limit=limit, outcome=outcome
+        )
+
+    async def item(self, op: Operation, item_id: str) -> ItemView | None:
+        """One item of the served attempt, else of the submitted ids."""
+        return await items.one(self._reader, op.operation_id, op.collect_attempt, item_id)
+
+    async def tally(self, operation_id: str, attempt: int) -> Tally:
+        """How one attempt adds up; on a connection of its own, since it reads every row."""
+        return await items.tally(self._scanner, operation_id, attempt)
+
+    async def counts(self) -> dict[str, int]:
+        """Operations by state."""
+        found = await self._reader.execute_fetchall("SELECT state, count(*) FROM operations GROUP BY state")
+        return dict(found)
+
+    async def due_backlog(self, now: UnixMs) -> tuple[int, UnixMs | None]:
+        """How many rows are due and unleased, and since when the oldest is."""
+        sql = "SELECT count(*), min(due_at) FROM schedule WHERE lease_owner IS NULL AND due_at <= ?"
+        row = (await self._reader.execute_fetchall(sql, (now,)))[0]
+        return int(row[0]), row[1]
+
+    async def event_counts(self) -> dict[str, dict[str, Any]]:
+        """By provider: deliveries kept, duplicates, unmatched, and when the last one came."""
+        sql = (
+            "SELECT provider, count(*), sum(duplicates), sum(disposition = 'unmatched'), max(received_at)"
+            " FROM events GROUP BY provider ORDER BY provider"
+        )
+        found = await self._reader.execute_fetchall(sql)
+        return {
+            provider: {"accepted": n, "duplicate": repeats, "unmatched": strangers, "last_at": last}
+            for provider, n, repeats, strangers, last in found
+        }
+
+    # ---- life ----
+
+    @property
+    def commits(self) -> int:
+        """Transactions committed since the start; grows while the writer lives (watchdog)."""
+        return self._group.commits
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether writes are taken."""
+        return self._group.is_open
+
+    async def run(self) -> None:
+        """The writer's loop. Raises: StoreBroken, when the outcome of a commit is unknown: the process must end."""
+        await self._group.run()
+
+    def stop(self) -> None:
+        """Take no further write; `run` ends once what waits is committed."""
+        self._group.stop()
+
+    async def close(self) -> None:
+        """Close the connections; call after `run` has ended."""
+        for connection in (self._reader, self._scanner, self._writer):
+            await connection.close()
+
+
+async def open_store(
+    path: str,
+    *,
+    opener: Opener,
+    judge: Judge,
+    has_read: HasRead,
+    on_done: Callable[[Sequence[Done]], None],
+    hooks: Hooks | None = None,
+) -> Store:
+    """Open or make the file at `path`. Raises: SchemaTooNew, StoreBusy.
+
+    `on_done` hears of every commit, on the event loop, before the callers do.
+    """
+    try:
+        group, writer = await open_writer(opener, path, hooks or Hooks(), on_done)
+        readers = [await _open_reader(opener, path) for _ in range(2)]
+    except sqlite3.Error as fault:
+        raise StoreBusy(f"{path} cannot be opened: {fault}") from fault
+    return Store(group, writer, readers[0], readers[1], (evidence.kind(judge), events.kind(judge, has_read)))
+
+
+def read_only_uri(path: str) -> str:
+    """The URI that opens the file without the right to write or checkpoint (N43)."""
+    return f"{Path(path).absolute().as_uri()}?mode=ro"
+
+
+async def _open_reader(opener: Opener, path: str) -> Connection:
+    reader = await opener(read_only_uri(path), uri=True)
+    for pragma in READER_PRAGMAS:
+        await reader.execute_fetchall(pragma)
+    return reader

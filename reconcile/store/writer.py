@@ -1,0 +1,252 @@
+"""The one writer: all writes that wait are committed in one transaction, and each caller hears back after it.
+
+The road is public: aiosqlite opens a connection of our own class and `await db.commit()` is its one hop to SQLite's
+thread; our `commit` runs the whole batch there. Writes of one kind run as one set in one savepoint. A set that fails
+is rolled back and repeated one write to a savepoint, so that a bad write harms no neighbour. Where SQLite itself
+ended the transaction (full disk), the batch is lost as a whole: nothing of it is run in autocommit.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from reconcile.errors import StoreBroken, StoreBusy, StoreError, WriteRefused
+from reconcile.model import Change, UnixMs
+from reconcile.store.schema import Connection, Opener, prepare_writer
+
+#: Writes in one transaction at most. 512: larger batches were measured to gain nothing and to delay the first caller.
+MAX_BATCH: Final = 512
+#: Result codes after which only the file itself can tell what was written: the process ends (SQLite result codes).
+_BROKEN: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+#: Result codes that concern every write alike and may pass: the batch is rolled back.
+_PASSING: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What one write came to: its answer, the changes that others wait for, and the earliest time it made due."""
+
+    result: Any = None
+    changes: tuple[Change, ...] = ()
+    due_at: UnixMs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Writes that run as one set: `run(connection, payloads)` gives a `Done` for each payload, in order."""
+
+    name: str
+    run: Callable[[sqlite3.Connection, Sequence[Any]], list[Done]]
+
+
+@dataclass(slots=True)
+class _Write:
+    kind: Kind
+    payload: Any
+    future: "asyncio.Future[Done]"
+    outcome: Done | StoreError | None = None
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Fault points for tests; each runs on SQLite's thread, inside the batch. None in production."""
+
+    before_begin: Callable[[sqlite3.Connection], None] | None = None
+    before_commit: Callable[[sqlite3.Connection], None] | None = None
+    after_commit: Callable[[sqlite3.Connection], None] | None = None
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """How a batch reaches SQLite's thread: put here before the hop, read there."""
+
+    hooks: Hooks
+    batch: list[_Write] = field(default_factory=list)
+
+
+class BatchConnection(sqlite3.Connection):
+    """A connection whose `commit` runs the waiting batch between BEGIN IMMEDIATE and COMMIT."""
+
+    inbox: _Inbox
+
+    def commit(self) -> None:
+        """Run the batch and set each outcome. Raises: StoreBusy, StoreBroken, where the batch was lost whole."""
+        batch, self.inbox.batch = self.inbox.batch, []
+        try:
+            self._run(batch)
+        except sqlite3.Error as fault:
+            self._roll_back()
+            raise _as_store_error(fault) from fault
+
+    def _run(self, batch: list[_Write]) -> None:
+        hooks = self.inbox.hooks
+        if hooks.before_begin:
+            hooks.before_begin(self)
+        self.execute("BEGIN IMMEDIATE")
+        by_kind: dict[str, list[_Write]] = {}
+        for write in batch:
+            by_kind.setdefault(write.kind.name, []).append(write)
+        for writes in by_kind.values():
+            self._run_set(writes)
+        if hooks.before_commit:
+            hooks.before_commit(self)
+        self.execute("COMMIT")
+        if hooks.after_commit:
+            hooks.after_commit(self)
+
+    def _run_set(self, writes: list[_Write]) -> None:
+        if self._try(writes) is None or len(writes) == 1:
+            return
+        for write in writes:
+            write.outcome = None
+            self._try([write])
+
+    def _try(self, writes: list[_Write]) -> Exception | None:
+        """Run `writes` as one set in a savepoint; on a fault that concerns only them, undo them and say why."""
+        self.execute("SAVEPOINT a_set")
+        try:
+            done = writes[0].kind.run(self, [write.payload for write in writes])
+            self.execute("RELEASE a_set")
+        except Exception as fault:  # noqa: BLE001 - the rim: whatever a write throws, its neighbours must not pay
+            self._raise_if_batch_is_lost(fault)
+            self.execute("ROLLBACK TO a_set")
+            self.execute("RELEASE a_set")
+            for write in writes:
+                write.outcome = _as_refusal(fault)
+            return fault
+        for write, outcome in zip(writes, done, strict=True):
+            write.outcome = outcome
+        return None
+
+    def _raise_if_batch_is_lost(self, fault: Exception) -> None:
+        # SQLITE_FULL and its like end the whole transaction, savepoints included; what ran next would autocommit.
+        if not self.in_transaction:
+            raise sqlite3.OperationalError("the transaction was ended by SQLite") from fault
+        if isinstance(fault, sqlite3.Error) and _code(fault) in _BROKEN | _PASSING:
+            raise fault
+
+    def _roll_back(self) -> None:
+        if self.in_transaction:
+            self.execute("ROLLBACK")
+
+
+def _code(fault: sqlite3.Error) -> int | None:
+    extended = getattr(fault, "sqlite_errorcode", None)
+    return None if extended is None else extended & 0xFF
+
+
+def _as_store_error(fault: sqlite3.Error) -> StoreError:
+    cause = fault.__cause__ if _code(fault) is None and isinstance(fault.__cause__, sqlite3.Error) else fault
+    if _code(cause) in _BROKEN:
+        return StoreBroken(f"the outcome of a write is unknown: {cause}")
+    return StoreBusy(f"rolled back whole: {cause}")
+
+
+def _as_refusal(fault: Exception) -> StoreError:
+    if isinstance(fault, StoreError):
+        return fault
+    refusal = WriteRefused(f"{type(fault).__name__}: {fault}")
+    refusal.__cause__ = fault
+    return refusal
+
+
+class GroupCommit:
+    """The writer task's half on the event loop: a queue of writes, and one transaction after another."""
+
+    def __init__(self, connection: Connection, inbox: _Inbox, on_done: Callable[[list[Done]], None]) -> None:
+        self._connection = connection
+        self._inbox = inbox
+        self._on_done = on_done
+        self._waiting: list[_Write] = []
+        self._wake = asyncio.Event()
+        self._closing = False
+        self.broken: StoreBroken | None = None
+        self.commits = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether writes are taken."""
+        return self.broken is None and not self._closing
+
+    async def write(self, kind: Kind, payload: Any) -> Any:
+        """Hand in one write and wait for the commit that holds it. Raises: StoreError."""
+        if self.broken is not None or self._closing:
+            raise self.broken or StoreBusy("the store is closing")
+        future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Write(kind, payload, future))
+        self._wake.set()
+        return (await future).result
+
+    async def run(self) -> None:
+        """Commit what waits until `stop`. Raises: StoreBroken, when a commit's outcome is unknown."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+                await self._commit(batch)
+            if self._closing:
+                return
+
+    def stop(self) -> None:
+        """Take no further write; `run` ends when the queue is empty."""
+        self._closing = True
+        self._wake.set()
+
+    async def _commit(self, batch: list[_Write]) -> None:
+        self._inbox.batch = batch
+        try:
+            await self._connection.commit()
+        except StoreBroken as broken:
+            self.broken = broken
+            self._fail([*batch, *self._waiting], broken)
+            raise
+        except StoreError as lost:
+            self._fail(batch, lost)
+            return
+        self.commits += 1
+        self._on_done([write.outcome for write in batch if isinstance(write.outcome, Done)])
+        for write in batch:
+            _settle(write)
+
+    def _fail(self, writes: list[_Write], error: StoreError) -> None:
+        for write in writes:
+            write.outcome = error
+            _settle(write)
+
+
+def _settle(write: _Write) -> None:
+    if write.future.done():  # its caller went away; what was committed stays committed
+        return
+    if isinstance(write.outcome, Done):
+        write.future.set_result(write.outcome)
+    else:
+        write.future.set_exception(write.outcome or StoreBusy("the write was not run"))
+
+
+async def open_writer(
+    opener: Opener, path: str, hooks: Hooks, on_done: Callable[[list[Done]], None]
+) -> tuple[GroupCommit, Connection]:
+    """Open and migrate the file, and give the group commit on it. Raises: SchemaTooNew, sqlite3.Error."""
+    inbox = _Inbox(hooks)
+
+    def connect(*args: Any, **kwargs: Any) -> BatchConnection:
+        connection = BatchConnection(*args, **kwargs)
+        connection.inbox = inbox
+        prepare_writer(connection)
+        return connection
+
+    connection = await opener(path, factory=connect)
+    return GroupCommit(connection, inbox, on_done), connection
