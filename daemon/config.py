@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from yarl import URL
 
@@ -14,8 +14,6 @@ from reconcile.errors import ConfigError, SecretInvalid
 from reconcile.provider import Provider
 from reconcile.registry import KINDS, provider_for
 from reconcile.signatures import Key, read_secret
-
-DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from daemon.cli import local, words
-from daemon.cli.local import LocalApi, Place
+from daemon import local_api, words
+from daemon.local_api import LocalApi, Place
 from daemon.logs import make_log
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor
 from reconcile.redact import Redactor
@@ -99,7 +99,7 @@ async def _processes(folder: Path) -> AsyncIterator[LocalApi]:
     ):
         await _ready(daemon, folder / "daemon.log", f"http://127.0.0.1:{api}", state_dir / "api-token")
         place = Place(f"http://127.0.0.1:{api}", (state_dir / "api-token").read_text().strip())
-        async with local.connect(place) as client:
+        async with local_api.connect(place) as client:
             yield client
 
 
@@ -124,10 +124,10 @@ async def _ready(process: asyncio.subprocess.Process, log: Path, url: str, token
             raise SystemExit(f"the daemon ended at once:\n{log.read_text()}")
         if token_file.exists():
             try:
-                async with local.connect(Place(url, token_file.read_text().strip())) as api:
+                async with local_api.connect(Place(url, token_file.read_text().strip())) as api:
                     await api.call("GET", "/readyz")
                     return
-            except (local.Unreachable, local.Refused):
+            except (local_api.Unreachable, local_api.Refused):
                 pass
         await asyncio.sleep(0.1)
     raise SystemExit(f"the daemon did not become ready:\n{log.read_text()}")

@@ -15,6 +15,8 @@ _SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB)")
 _UNITS_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _MISSING: Final = object()
+#: Where the configuration stands unless something else is said.
+DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from reconcile.decide import next_action
 from reconcile.model import Operation, UnixMs
 from reconcile.states import STATUS_OF, State
+from reconcile.store.evidence import Seen
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import ItemView
 
@@ -98,6 +99,7 @@ def operation(op: Operation, now: UnixMs) -> dict[str, Any]:
         "approval": op.approval,
         "status_url": here,
         "history_url": f"{here}/history",
+        "observations_url": f"{here}/observations",
         "items_url": f"{here}/items",
     }
 
@@ -146,6 +148,23 @@ def history_row(row: HistoryRow) -> dict[str, Any]:
         "reason": row.reason,
         "facts": row.facts,
         "hash": row.hash,
+    }
+
+
+def observation(seen: Seen) -> dict[str, Any]:
+    """One observation of the local API; `raw` is what was read, as text."""
+    return {
+        "observation_id": seen.observation_id,
+        "at": rfc3339(seen.at),
+        "road": seen.road,
+        "remote_status": seen.remote_status,
+        "word": seen.word,
+        "verdict": seen.verdict,
+        "known": bool(seen.known),
+        "error_class": seen.error_class,
+        "request_id": seen.request_id,
+        "contract_version": seen.contract_version,
+        "raw": seen.raw.decode("utf-8", "replace"),
     }
 
 

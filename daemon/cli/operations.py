@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from daemon.cli import exits, local, words
-from daemon.cli.local import LocalApi
+from daemon import local_api, words
+from daemon.cli import exits
+from daemon.local_api import LocalApi
 from reconcile.errors import Unreadable
 from reconcile.read_json import read_json
 
@@ -43,20 +44,20 @@ def add_commands(commands: Any) -> None:
 
 def _add(commands: Any, name: str, command: Command, summary: str, epilog: str | None = None) -> Any:
     parser = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=epilog)
-    local.add_arguments(parser)
+    local_api.add_arguments(parser)
     parser.set_defaults(run=lambda arguments: asyncio.run(_run(command, arguments)))
     return parser
 
 
 async def _run(command: Command, arguments: argparse.Namespace) -> int:
     try:
-        async with local.connect(local.find(arguments)) as api:
+        async with local_api.connect(local_api.find(arguments)) as api:
             return await command(api, arguments)
-    except (local.Refused, local.Unreachable) as fault:
-        if arguments.json and isinstance(fault, local.Refused):
+    except (local_api.Refused, local_api.Unreachable) as fault:
+        if arguments.json and isinstance(fault, local_api.Refused):
             print(json.dumps(fault.problem, ensure_ascii=False))
         print(f"reconciled: {fault}", file=sys.stderr)
-        return exits.UNAVAILABLE if isinstance(fault, local.Unreachable) else exits.USAGE
+        return exits.UNAVAILABLE if isinstance(fault, local_api.Unreachable) else exits.USAGE
 
 
 async def _submit(api: LocalApi, arguments: argparse.Namespace) -> int:

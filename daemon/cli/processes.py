@@ -12,10 +12,11 @@ import aiohttp
 
 from daemon import demo
 from daemon.cli import exits
-from daemon.config import DEFAULT_FILE, load
+from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
+from daemon.sections import DEFAULT_FILE
 from daemon.service import Seams, serve, version
 from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin

@@ -23,6 +23,7 @@ def build_local_app(deps: LocalDeps) -> web.Application:
             web.get("/v1/operations", operations.list),
             web.get(one, operations.get),
             web.get(f"{one}/history", operations.history),
+            web.get(f"{one}/observations", operations.observations),
             web.get(f"{one}/items", results.items),
             web.get(f"{one}/items/{{item_id}}", results.item),
             web.get(f"{one}/result", results.result),

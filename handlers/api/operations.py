@@ -78,6 +78,16 @@ class Operations:
         cursor = str(page[-1].seq) if len(rows) > limit else None
         return web.json_response({"history": [bodies.history_row(row) for row in page], "next_cursor": cursor})
 
+    async def observations(self, request: web.Request) -> web.Response:
+        """GET: what was observed and told something new, oldest first, with the bytes it was read from."""
+        op = await found(self._deps.store, request.match_info["operation_id"])
+        limit = count_of(request, "limit", 100, MAX_LIMIT)
+        after = count_of(request, "cursor", 0, 2**53)
+        seen = await self._deps.store.observations(op.operation_id, after=after, limit=limit + 1)
+        page = seen[:limit]
+        cursor = str(page[-1].number) if len(seen) > limit else None
+        return web.json_response({"observations": [bodies.observation(one) for one in page], "next_cursor": cursor})
+
     async def _wait(self, operation_id: str, seconds: int, is_enough: Callable[[Operation], bool]) -> Operation:
         """Wait in memory for committed changes; the database is asked once, at the beginning."""
         with self._deps.changes.watch(operation_id) as watch:

@@ -78,6 +78,24 @@ class Arrival:
     observation: ObservationRecord | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One kept observation as it is shown; `number` grows in the order of keeping."""
+
+    number: int
+    observation_id: str
+    at: UnixMs
+    road: str
+    word: str | None
+    remote_status: str | None
+    verdict: str | None
+    known: int
+    error_class: str | None
+    request_id: str | None
+    contract_version: int
+    raw: bytes
+
+
 Judge = Callable[[Operation, Arrival], Change]
 
 _LEASES: Final = (
@@ -91,6 +109,12 @@ _PLAN: Final = (
     " lease_until = CASE WHEN ? THEN NULL ELSE lease_until END WHERE key = ?"
 )
 _KEEP_REQUEST: Final = "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+#: Kept observations of one operation after a number, oldest first.
+OBSERVATIONS: Final = (
+    "SELECT n.rowid, n.observation_id, n.at, n.road, n.word, n.remote_status, n.verdict, n.known, n.error_class, n.request_id,"
+    " n.contract_version, n.raw FROM observations n JOIN operations o ON o.key = n.operation_key"
+    " WHERE o.operation_id = ? AND n.rowid > ? ORDER BY n.rowid LIMIT ?"
+)
 _KEEP_OBSERVATION: Final = "INSERT INTO observations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 #: Events kept for a job nobody knew, now that its operation does.
 _MATCH_KEPT: Final = (

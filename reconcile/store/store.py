@@ -10,7 +10,7 @@ from reconcile.model import Operation, UnixMs
 from reconcile.store import claims, events, evidence, history, items, rows, starts
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
-from reconcile.store.evidence import Arrival, Judge
+from reconcile.store.evidence import Arrival, Judge, Seen
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, ItemSlice, ItemView, Tally
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
@@ -102,6 +102,11 @@ class Store:
         """An operation's history after a sequence number, oldest first."""
         found = await self._reader.execute_fetchall(history.OF_OPERATION, (operation_id, after, limit))
         return [history.load(row) for row in found]
+
+    async def observations(self, operation_id: str, *, after: int = 0, limit: int = MAX_PAGE) -> list[Seen]:
+        """What was observed of an operation after a number, oldest first."""
+        found = await self._reader.execute_fetchall(evidence.OBSERVATIONS, (operation_id, after, limit))
+        return [Seen(*row) for row in found]
 
     async def items(
         self, op: Operation, *, after: str = "", limit: int = 50, outcome: str | None = None

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from daemon.config import DEFAULT_FILE
+from daemon.sections import DEFAULT_FILE
 
 #: Seconds for an answer that is not a wait.
 ANSWER_SECONDS: Final = 30
