@@ -6,8 +6,8 @@ from typing import Final
 
 from reconcile.contract import Contract
 from reconcile.provider import Provider
-from reconcile.providers.openai_batch import CONTRACT as OPENAI_BATCH
-from reconcile.providers.openai_batch import OpenAIBatch
+from reconcile.providers.openai_batch.adapter import OpenAIBatch
+from reconcile.providers.openai_batch.contract import CONTRACT as OPENAI_BATCH
 
 #: Each kind as (its own contract, how an adapter is made of a contract).
 _PROVIDERS: Final[tuple[tuple[Contract, Callable[[Contract], Provider]], ...]] = ((OPENAI_BATCH, OpenAIBatch),)

@@ -111,8 +111,8 @@ _PLAN: Final = (
 _KEEP_REQUEST: Final = "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 #: Kept observations of one operation after a number, oldest first.
 OBSERVATIONS: Final = (
-    "SELECT n.rowid, n.observation_id, n.at, n.road, n.word, n.remote_status, n.verdict, n.known, n.error_class, n.request_id,"
-    " n.contract_version, n.raw FROM observations n JOIN operations o ON o.key = n.operation_key"
+    "SELECT n.rowid, n.observation_id, n.at, n.road, n.word, n.remote_status, n.verdict, n.known,"
+    " n.error_class, n.request_id, n.contract_version, n.raw FROM observations n JOIN operations o ON o.key = n.operation_key"
     " WHERE o.operation_id = ? AND n.rowid > ? ORDER BY n.rowid LIMIT ?"
 )
 _KEEP_OBSERVATION: Final = "INSERT INTO observations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -194,9 +194,10 @@ class Applier:
     ) -> Change:
         after = change.operation
         for entry in change.entries:  # the last net under decide: no illegal move is ever written
-            moves = entry.kind is EntryKind.MOVE and entry.from_state is not None and entry.to_state is not None
-            if moves and not is_legal(entry.from_state, entry.to_state):  # type: ignore[arg-type]
-                raise IllegalTransition(op.operation_id, str(entry.from_state), str(entry.to_state))
+            if entry.kind is not EntryKind.MOVE or entry.from_state is None or entry.to_state is None:
+                continue
+            if not is_legal(entry.from_state, entry.to_state):
+                raise IllegalTransition(op.operation_id, entry.from_state, entry.to_state)
         if change.entries:
             seq, head = self._history.append(
                 key, after_head(op, after), change.entries, at=arrival.at, actor=arrival.actor
