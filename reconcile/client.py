@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -148,25 +148,27 @@ class Client:
         headers = {**request.headers, **_trace(op, request)}
         if url.origin() == peer.base_url.origin():
             headers.update(peer.credentials)
-        body, kind = self._body(request)
-        if kind is not None:
-            headers["Content-Type"] = kind
-        async with self._session.request(
-            request.method, url, headers=headers, data=body, allow_redirects=False, timeout=_timeout(request.purpose)
-        ) as response:
-            yield response
+        with ExitStack() as opened:
+            body = self._form(request.body, opened) if isinstance(request.body, Multipart) else request.body
+            async with self._session.request(
+                request.method,
+                url,
+                headers=headers,
+                data=body,
+                allow_redirects=False,
+                timeout=_timeout(request.purpose),
+            ) as response:
+                yield response
 
-    def _body(self, request: HttpRequest) -> tuple[bytes | aiohttp.MultipartWriter | None, str | None]:
-        if not isinstance(request.body, Multipart):
-            return request.body, None
-        form = request.body
+    def _form(self, form: Multipart, opened: ExitStack) -> aiohttp.MultipartWriter:
+        """The form as aiohttp streams it; its file stays open as long as `opened`."""
         writer = aiohttp.MultipartWriter("form-data", boundary=form.boundary)
         for name, value in form.fields.items():
             writer.append(value).set_content_disposition("form-data", name=name)
-        opened = self._files.path(form.file.spool_ref).open("rb")
-        part = writer.append(opened, {"Content-Type": form.file.content_type})
+        file = opened.enter_context(self._files.path(form.file.spool_ref).open("rb"))
+        part = writer.append(file, {"Content-Type": form.file.content_type})
         part.set_content_disposition("form-data", name=form.file.field_name, filename=form.file.file_name)
-        return writer, None
+        return writer
 
     async def _wait_for_turn(self, peer: Peer) -> None:
         """Keep to the provider's rate; at most `concurrency` requests wait here, so the wait is short."""

@@ -6,7 +6,8 @@ Memory stays flat: a chunk, one line, one slice of rows.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from reconcile.model import (
 from reconcile.provider import Headers, HttpRequest, HttpResponse
 from reconcile.schedule import retry_after_ms
 from reconcile.seams import Clock
-from reconcile.store.items import MAX_NAMED, SLICE, Absentees, ItemRow, ItemSlice, Tally
+from reconcile.store.items import MAX_NAMED, SLICE, Absentees, Doubled, ItemRow, ItemSlice, Tally
 from reconcile.store.store import Store
 
 #: Bytes read of an answer that is no result; its error is in the first few.
@@ -143,10 +144,11 @@ class Collector:
         writer = self._files.create(name)
         try:
             numbered = 0
-            async for start, length, line in self._lines(this, writer, stream.chunks):
-                numbered += 1
-                this.lines += 1
-                await self._judge(peer, this, ref, _Line(index, numbered, start, length, line))
+            async with aclosing(self._lines(this, writer, stream.chunks)) as lines:
+                async for start, length, line in lines:
+                    numbered += 1
+                    this.lines += 1
+                    await self._judge(peer, this, ref, _Line(index, numbered, start, length, line))
             await writer.finish()
         finally:
             writer.discard()
@@ -154,7 +156,7 @@ class Collector:
 
     async def _lines(
         self, this: _Try, writer: FileWriter, chunks: AsyncIterator[bytes]
-    ) -> AsyncIterator[tuple[int, int, bytes | None]]:
+    ) -> AsyncGenerator[tuple[int, int, bytes | None], None]:
         """Every line as (start, length, bytes); bytes are None where the line is too long to be looked at."""
         buffer, start, size = bytearray(), 0, 0
         async for chunk in chunks:
@@ -163,17 +165,15 @@ class Collector:
                 raise OutcomeUnknown("result_too_large", f"more than {self._caps.result} bytes")
             writer.write(chunk)
             this.digest.update(chunk)
-            rest = chunk
-            while (end := rest.find(b"\n")) >= 0:
-                size += end
+            *whole, rest = chunk.split(b"\n")
+            for part in whole:
+                size += len(part)
                 if size <= self._caps.line:
-                    buffer += rest[:end]
-                    yield start, size, bytes(buffer)
+                    yield start, size, bytes(buffer) + part
                 else:
                     yield start, size, None
                 start, size = start + size + 1, 0
                 buffer.clear()
-                rest = rest[end + 1 :]
             size += len(rest)
             if size <= self._caps.line:
                 buffer += rest
@@ -212,6 +212,10 @@ class Collector:
     async def _add_up(self, this: _Try, verdict: Verdict) -> Collected:
         op = this.op
         absent = conclude.absent_word(verdict)
+        doubled = await self._store.doubled_ids(op.operation_id, this.attempt, after="")
+        while doubled:
+            await self._store.mark_doubled(Doubled(op.operation_id, this.attempt, doubled))
+            doubled = await self._store.doubled_ids(op.operation_id, this.attempt, after=doubled[-1])
         if op.input_items is not None:
             while await self._store.index_absent(Absentees(op.operation_id, this.attempt, absent)):
                 pass

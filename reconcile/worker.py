@@ -86,15 +86,18 @@ class Worker:
             self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Claim and act until `stop`; then let the running actions end. Raises: StoreBroken."""
+        """Claim and act until `stop` (whoever sets it also calls `wake`); then let running actions end.
+
+        Raises: StoreBroken.
+        """
         renew_at = self._clock.now() + RENEW_MS
         while not stop.is_set():
             self._wake.clear()
             if self._clock.now() >= renew_at:
                 await self._renew()
                 renew_at = self._clock.now() + RENEW_MS
-            until = min(await self._pass(), renew_at if self._running else _far(self._clock.now()))
-            await self._sleep(until, stop)
+            until = await self._pass(stop)
+            await self._sleep(min(until, renew_at) if self._running else until)
         await self._wind_down()
 
     async def _wind_down(self) -> None:
@@ -108,7 +111,7 @@ class Worker:
         if late:
             await asyncio.wait(late)
 
-    async def _pass(self) -> UnixMs:
+    async def _pass(self, stop: asyncio.Event) -> UnixMs:
         """Lease what is due and start its actions; gives the time to look again."""
         now = self._clock.now()
         room = {name: self._room(peer, now) for name, peer in self._peers.items()}
@@ -119,19 +122,22 @@ class Worker:
         except StoreError as fault:
             self._log.warning("claim_refused", error=str(fault))
             return now + STORE_BUSY_MS
+        if stop.is_set():
+            return now  # what was claimed meanwhile is released at the next start, under the lock
         for claim in claimed.claims:
             self._start(claim)
-        times = [self._look_again(name, due_at, room[name]) for name, due_at in claimed.next_due.items()]
+        times = [self._look_again(name, due_at) for name, due_at in claimed.next_due.items()]
         if claimed.next_expiry is not None:
             times.append(claimed.next_expiry)
         return min((t for t in times if t is not None), default=_far(now))
 
-    def _look_again(self, name: str, due_at: UnixMs, room: int) -> UnixMs | None:
+    def _look_again(self, name: str, due_at: UnixMs) -> UnixMs | None:
         """When a provider's next row can be taken; None: when a running action ends, which wakes the loop."""
         pause = self._peers[name].pause
         if pause.until_ms is not None:
             return max(due_at, pause.until_ms) if not self._busy(name) else None
-        return due_at if room > self._busy(name) or due_at > self._clock.now() else None
+        now = self._clock.now()
+        return due_at if due_at > now or self._room(self._peers[name], now) > 0 else None
 
     def _room(self, peer: Peer, now: UnixMs) -> int:
         concurrency = peer.provider.contract.limits.concurrency
@@ -140,7 +146,7 @@ class Worker:
     def _busy(self, provider: str) -> int:
         return sum(claim.operation.provider == provider for claim in self._running.values())
 
-    async def _sleep(self, until: UnixMs, stop: asyncio.Event) -> None:
+    async def _sleep(self, until: UnixMs) -> None:
         self._sleeping_until = until
         waits = max(0, until - self._clock.now()) / 1000
         try:
@@ -150,7 +156,6 @@ class Worker:
             pass
         finally:
             self._sleeping_until = None
-        del stop  # whoever sets it also wakes the loop
 
     def _start(self, claim: Claim) -> None:
         operation_id = claim.operation.operation_id

@@ -10,9 +10,9 @@ from handlers.api.deps import LocalDeps
 from handlers.api.query import count_of, found, text_of
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.read_json import read_json
+from reconcile.store.items import OUTCOMES
 
 MAX_LIMIT: Final = 500
-_OUTCOMES: Final = frozenset({"succeeded", "failed", "cancelled", "expired", "missing"})
 
 
 class Results:
@@ -26,8 +26,8 @@ class Results:
         op = await found(self._deps.store, request.match_info["operation_id"])
         limit = count_of(request, "limit", 50, MAX_LIMIT)
         outcome = text_of(request, "outcome")
-        if outcome is not None and outcome not in _OUTCOMES:
-            raise RequestInvalid("/outcome", f"must be one of {', '.join(sorted(_OUTCOMES))}", status=400)
+        if outcome is not None and outcome not in OUTCOMES:
+            raise RequestInvalid("/outcome", f"must be one of {', '.join(sorted(OUTCOMES))}", status=400)
         after = text_of(request, "cursor") or ""
         views = await self._deps.store.items(op, after=after, limit=limit + 1, outcome=outcome)
         page = views[:limit]

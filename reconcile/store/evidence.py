@@ -112,7 +112,8 @@ _KEEP_REQUEST: Final = "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 
 #: Kept observations of one operation after a number, oldest first.
 OBSERVATIONS: Final = (
     "SELECT n.rowid, n.observation_id, n.at, n.road, n.word, n.remote_status, n.verdict, n.known,"
-    " n.error_class, n.request_id, n.contract_version, n.raw FROM observations n JOIN operations o ON o.key = n.operation_key"
+    " n.error_class, n.request_id, n.contract_version, n.raw"
+    " FROM observations n JOIN operations o ON o.key = n.operation_key"
     " WHERE o.operation_id = ? AND n.rowid > ? ORDER BY n.rowid LIMIT ?"
 )
 _KEEP_OBSERVATION: Final = "INSERT INTO observations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from reconcile.errors import WriteRefused
 from reconcile.store.schema import Connection
 from reconcile.store.writer import Done, Kind
 
@@ -17,6 +18,8 @@ from reconcile.store.writer import Done, Kind
 SLICE: Final = 500
 #: Ids of each problem that are named; the rest is only counted by the summary.
 MAX_NAMED: Final = 100
+#: What an item may come to.
+OUTCOMES: Final = frozenset({"succeeded", "failed", "cancelled", "expired", "missing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,15 @@ class ItemSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubled:
+    """Ids that stand in more than one line of an attempt."""
+
+    operation_id: str
+    attempt: int
+    item_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Absentees:
     """Ask for one more slice of submitted ids that stand in no result, to be written as `outcome`."""
 
@@ -50,9 +62,15 @@ class Absentees:
     outcome: str
 
 
+_KEY: Final = "SELECT key FROM operations WHERE operation_id = ?"
 _INSERT: Final = (
     "INSERT OR REPLACE INTO items (operation_key, attempt, item_id, line, outcome, reason, file, start, length)"
-    " SELECT key, ?, ?, ?, ?, ?, ?, ?, ? FROM operations WHERE operation_id = ?"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+#: A doubled id has no outcome to be trusted: each of its lines is kept, and counts as failed.
+_DOUBLED: Final = (
+    "UPDATE items SET outcome = 'failed', reason = 'duplicate_id' WHERE operation_key = ? AND attempt = ?"
+    " AND item_id IN (SELECT value FROM json_each(?))"
 )
 _ABSENT: Final = (
     "INSERT INTO items (operation_key, attempt, item_id, line, outcome, reason)"
@@ -72,14 +90,26 @@ _PRUNE: Final = (
 
 def _insert(connection: sqlite3.Connection, payloads: Sequence[ItemSlice]) -> list[Done]:
     for part in payloads:
+        key = _key_of(connection, part.operation_id)
         connection.executemany(
             _INSERT,
-            [
-                (part.attempt, r.item_id, r.line, r.outcome, r.reason, r.file, r.start, r.length, part.operation_id)
-                for r in part.rows
-            ],
+            [(key, part.attempt, r.item_id, r.line, r.outcome, r.reason, r.file, r.start, r.length) for r in part.rows],
         )
     return [Done() for _ in payloads]
+
+
+def _mark_doubled(connection: sqlite3.Connection, payloads: Sequence[Doubled]) -> list[Done]:
+    for part in payloads:
+        key = _key_of(connection, part.operation_id)
+        connection.execute(_DOUBLED, (key, part.attempt, json.dumps(part.item_ids)))
+    return [Done() for _ in payloads]
+
+
+def _key_of(connection: sqlite3.Connection, operation_id: str) -> int:
+    found = connection.execute(_KEY, (operation_id,)).fetchone()
+    if found is None:
+        raise WriteRefused(f"no operation {operation_id}")
+    return int(found[0])
 
 
 def _absent(connection: sqlite3.Connection, payloads: Sequence[Absentees]) -> list[Done]:
@@ -95,13 +125,14 @@ def _prune(connection: sqlite3.Connection, payloads: Sequence[tuple[str, int]]) 
 
 
 INSERT: Final = Kind("items", _insert)
+DOUBLED: Final = Kind("doubled_items", _mark_doubled)
 ABSENT: Final = Kind("absent_items", _absent)
 PRUNE: Final = Kind("prune_items", _prune)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One attempt, counted by id: outcomes, and ids that are doubled or were never sent."""
+    """One attempt, counted by id; the named ids are capped at `MAX_NAMED`, strange ones are in no count."""
 
     by_outcome: dict[str, int]
     duplicate: tuple[str, ...]
@@ -113,45 +144,43 @@ class Tally:
 
 _OF: Final = "operation_key = (SELECT key FROM operations WHERE operation_id = ?) AND attempt = ?"
 _HAS_SUBMITTED: Final = f"SELECT EXISTS (SELECT 1 FROM items WHERE {_OF})"
-_DUPLICATE: Final = (
-    f"SELECT item_id FROM items WHERE {_OF} AND line > 0 GROUP BY item_id HAVING count(*) > 1 ORDER BY item_id"
+_DOUBLED_IDS: Final = (
+    f"SELECT item_id FROM items WHERE {_OF} AND line > 0 AND item_id > ? GROUP BY item_id HAVING count(*) > 1"
+    " ORDER BY item_id LIMIT ?"
 )
-_UNKNOWN: Final = (
-    "SELECT DISTINCT item_id FROM items found WHERE found.operation_key = (SELECT key FROM operations"
+_COUNT: Final = f"SELECT outcome, count(DISTINCT item_id) FROM items WHERE {_OF} GROUP BY outcome"
+_STRANGERS: Final = (
+    "SELECT found.item_id, min(found.outcome) FROM items found WHERE found.operation_key = (SELECT key FROM operations"
     " WHERE operation_id = ?) AND found.attempt = ? AND NOT EXISTS (SELECT 1 FROM items sent"
     " WHERE sent.operation_key = found.operation_key AND sent.attempt = 0 AND sent.item_id = found.item_id)"
+    " GROUP BY found.item_id ORDER BY found.item_id"
 )
-_COUNT: Final = (
-    "SELECT outcome, count(*) FROM (SELECT item_id, CASE WHEN count(*) > 1 THEN 'failed' ELSE min(outcome) END"
-    f" AS outcome FROM items WHERE {_OF} GROUP BY item_id) GROUP BY outcome"
-)
+
+
+async def doubled_ids(reader: Connection, operation_id: str, attempt: int, *, after: str) -> tuple[str, ...]:
+    """One slice of the ids that stand in more than one line, in order, after `after`."""
+    found = await reader.execute_fetchall(_DOUBLED_IDS, (operation_id, attempt, after, SLICE))
+    return tuple(row[0] for row in found)
 
 
 async def tally(reader: Connection, operation_id: str, attempt: int) -> Tally:
-    """Count one attempt. A doubled id has no outcome to be trusted: it counts once, as failed."""
+    """Count one attempt whose doubled and absent ids are marked."""
     at = (operation_id, attempt)
     by_outcome = dict(await reader.execute_fetchall(_COUNT, at))
-    doubled = [row[0] for row in await reader.execute_fetchall(_DUPLICATE, at)]
+    absent = f"SELECT count(*) FROM items WHERE {_OF} AND line = 0"
+    found = sum(by_outcome.values()) - int((await reader.execute_fetchall(absent, at))[0][0])
     unknown: list[str] = []
     if (await reader.execute_fetchall(_HAS_SUBMITTED, (operation_id, 0)))[0][0]:
-        strangers = await reader.execute_fetchall(
-            f"SELECT item_id, min(outcome), count(*) FROM items WHERE {_OF} AND item_id IN ({_UNKNOWN})"
-            " GROUP BY item_id ORDER BY item_id",
-            (*at, *at),
-        )
-        for item_id, outcome, lines in strangers:  # a strange id is in no count
+        for item_id, outcome in await reader.execute_fetchall(_STRANGERS, at):
+            by_outcome[outcome] -= 1
+            found -= 1
             unknown.append(item_id)
-            word = "failed" if lines > 1 else outcome
-            by_outcome[word] -= 1
-    found = sum(by_outcome.values()) - await _absentees(reader, at)
-    sql = f"SELECT item_id FROM items WHERE {_OF} AND outcome = 'missing' ORDER BY item_id LIMIT {MAX_NAMED}"
-    missing = tuple(row[0] for row in await reader.execute_fetchall(sql, at))
-    return Tally(by_outcome, tuple(doubled[:MAX_NAMED]), tuple(unknown[:MAX_NAMED]), missing, found)
-
-
-async def _absentees(reader: Connection, at: tuple[str, int]) -> int:
-    sql = f"SELECT count(*) FROM items WHERE {_OF} AND line = 0"
-    return int((await reader.execute_fetchall(sql, at))[0][0])
+    named = f"SELECT DISTINCT item_id FROM items WHERE {_OF} AND %s ORDER BY item_id LIMIT {MAX_NAMED}"
+    duplicate, missing = [
+        tuple(row[0] for row in await reader.execute_fetchall(named % which, at))
+        for which in ("outcome = 'failed' AND reason = 'duplicate_id'", "outcome = 'missing'")
+    ]
+    return Tally(by_outcome, duplicate, tuple(unknown[:MAX_NAMED]), missing, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,35 +193,33 @@ class ItemView:
     places: tuple[tuple[int, int, int], ...]
 
 
-_PAGE: Final = (
-    "SELECT item_id, CASE WHEN count(*) > 1 THEN 'failed' ELSE min(outcome) END,"
-    " CASE WHEN count(*) > 1 THEN 'duplicate_id' ELSE min(reason) END,"
+_VIEW: Final = (
+    "SELECT item_id, min(outcome), min(reason),"
     " json_group_array(json_array(file, start, length)) FILTER (WHERE file IS NOT NULL)"
-    f" FROM items WHERE {_OF} AND item_id > ? GROUP BY item_id ORDER BY item_id LIMIT ?"
-)
-_PAGE_OF_OUTCOME: Final = (
-    "SELECT * FROM (SELECT item_id, CASE WHEN count(*) > 1 THEN 'failed' ELSE min(outcome) END AS word,"
-    " CASE WHEN count(*) > 1 THEN 'duplicate_id' ELSE min(reason) END,"
-    " json_group_array(json_array(file, start, length)) FILTER (WHERE file IS NOT NULL)"
-    f" FROM items WHERE {_OF} AND item_id > ? GROUP BY item_id) WHERE word = ? ORDER BY item_id LIMIT ?"
+    f" FROM items WHERE {_OF} AND %s GROUP BY item_id ORDER BY item_id LIMIT ?"
 )
 
 
 async def page(
     reader: Connection, operation_id: str, attempt: int, *, after: str, limit: int, outcome: str | None
 ) -> list[ItemView]:
-    """Items in the order of their ids, after `after`."""
-    if outcome is None:
-        found = await reader.execute_fetchall(_PAGE, (operation_id, attempt, after, limit))
-    else:
-        found = await reader.execute_fetchall(_PAGE_OF_OUTCOME, (operation_id, attempt, after, outcome, limit))
+    """Items in the order of their ids, after `after`; those of a rare outcome come from their own index."""
+    which, more = ("item_id > ?", (after,)) if outcome is None else (_of_outcome(outcome), (after,))
+    found = await reader.execute_fetchall(_VIEW % which, (operation_id, attempt, *more, limit))
     return [_view(row) for row in found]
+
+
+def _of_outcome(outcome: str) -> str:
+    """The condition for one of our own outcome words, spelled so that the partial index can serve it."""
+    if outcome not in OUTCOMES:
+        raise ValueError(outcome)
+    rare = "attempt > 0 AND outcome <> 'succeeded' AND " if outcome != "succeeded" else ""
+    return f"{rare}outcome = '{outcome}' AND item_id > ?"
 
 
 async def one(reader: Connection, operation_id: str, attempt: int, item_id: str) -> ItemView | None:
     """One item by its id."""
-    sql = _PAGE.replace("item_id > ?", "item_id = ?")
-    found = await reader.execute_fetchall(sql, (operation_id, attempt, item_id, 1))
+    found = await reader.execute_fetchall(_VIEW % "item_id = ?", (operation_id, attempt, item_id, 1))
     return _view(found[0]) if found else None
 
 

@@ -12,7 +12,7 @@ from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
 from reconcile.store.evidence import Arrival, Judge, Seen
 from reconcile.store.history import HistoryRow
-from reconcile.store.items import Absentees, ItemSlice, ItemView, Tally
+from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Tally
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.writer import Done, GroupCommit, Hooks, open_writer
@@ -71,6 +71,10 @@ class Store:
         """Write a slice of item rows. Raises: StoreError."""
         await self._group.write(items.INSERT, part)
 
+    async def mark_doubled(self, part: Doubled) -> None:
+        """Mark ids that stand in more than one line. Raises: StoreError."""
+        await self._group.write(items.DOUBLED, part)
+
     async def index_absent(self, wish: Absentees) -> int:
         """Write one slice of submitted ids that stand in no result; 0 when none is left. Raises: StoreError."""
         return int(await self._group.write(items.ABSENT, wish))
@@ -119,6 +123,10 @@ class Store:
     async def item(self, op: Operation, item_id: str) -> ItemView | None:
         """One item of the served attempt, else of the submitted ids."""
         return await items.one(self._reader, op.operation_id, op.collect_attempt, item_id)
+
+    async def doubled_ids(self, operation_id: str, attempt: int, *, after: str) -> tuple[str, ...]:
+        """One slice of doubled ids, in order; on the connection for long reads."""
+        return await items.doubled_ids(self._scanner, operation_id, attempt, after=after)
 
     async def tally(self, operation_id: str, attempt: int) -> Tally:
         """How one attempt adds up; on a connection of its own, since it reads every row."""
