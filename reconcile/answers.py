@@ -50,8 +50,7 @@ def read_refusal(response: HttpResponse, *, is_own_error: bool) -> JobGone | Rea
     """What an answer without a job means to a read: "gone" only in the provider's own words, else an error (C6)."""
     if response.status in (404, 410) and is_own_error:
         return JobGone(error_class(response))
-    counts = response.status not in _CREDENTIALS and response.status != 429
-    return ReadFailed(error_class(response), response.retry_after_ms, counts=counts)
+    return ReadFailed(error_class(response), response.retry_after_ms, counts=response.status not in _CREDENTIALS)
 
 
 def cancel_refusal(response: HttpResponse, *, is_own_error: bool) -> CancelAnswered:

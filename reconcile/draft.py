@@ -14,6 +14,7 @@ from reconcile.schedule import poll_delay_ms
 from reconcile.states import (
     ACTIONS,
     REASON_OF,
+    STOPPED,
     TERMINAL,
     Action,
     Priority,
@@ -65,6 +66,7 @@ class Draft:
         self._sweeping = sweeping
         self._entries: list[Entry] = []
         self._next_at: UnixMs | None = None
+        self._rung = False
 
     def set(self, **values: Any) -> None:
         """Change plain fields of the row."""
@@ -119,12 +121,18 @@ class Draft:
 
     # ---- time ----
 
-    def due_now(self) -> None:
-        """The next action follows at once."""
+    def due_now(self, *, rung: bool = False) -> None:
+        """The next action follows at once; `rung`: before what only the sweep would reach.
+
+        Where polling has stopped, being due before the deadline means that one read is owed.
+        """
         self._next_at = self.now
+        self._rung = rung
 
     def due_by_polls(self, *, hint_ms: int | None = None) -> None:
-        """The next read follows by the backoff over unchanged polls."""
+        """The next read follows by the backoff over unchanged polls; where polling has stopped, none does."""
+        if self.op.state in STOPPED:
+            return
         schedule = self.op.schedule
         self._next_at = self.now + self._delay(schedule.polls, hint_ms=hint_ms)
 
@@ -145,7 +153,9 @@ class Draft:
             sweeping=sweeping,
         )
 
-    def _first_time(self, state: State) -> UnixMs:
+    def _first_time(self, state: State) -> UnixMs | None:
+        if ACTIONS[state] is None:
+            return None
         if ACTIONS[state] is Action.POLL:
             return self.now + poll_delay_ms(
                 self.contract.poll, 1, draw=self._draw, sweeping=state in _SLOW or self._sweeping
@@ -172,14 +182,22 @@ class Draft:
         action = next_action(op)
         deadline_name = op.state_deadline_name
         deadline = op.deadline(deadline_name) if deadline_name else None
-        times = [t for t in (self._next_at if action else None, deadline) if t is not None]
+        acts = action is not None or op.state in STOPPED
+        times = [t for t in (self._next_at if acts else None, deadline) if t is not None]
         if self._next_at is None and action is not None:
             times.append(op.schedule.due_at)
+        priority = PRIORITY_OF[action] if action else Priority.SWEPT
         self.set_schedule(
             due_at=min(times, default=op.schedule.due_at),
-            priority=PRIORITY_OF[action] if action else Priority.SWEPT,
-            marks_on_claim=action in (Action.SEND_CANCEL, Action.SEND_INPUT),
+            priority=min(priority, Priority.RUNG) if self._rung else priority,
+            marks_on_claim=self._next_has_effect(action),
         )
+
+    def _next_has_effect(self, action: Action | None) -> bool:
+        """Whether the first request of the next action has an effect, so that the claim itself must set the mark."""
+        if action is Action.COLLECT:
+            return self.contract.result_fetch == "consuming"
+        return action in (Action.SEND_CANCEL, Action.SEND_INPUT)
 
     def _fold_facts(self) -> JsonObject:
         facts: JsonObject = {}

@@ -411,7 +411,7 @@ class ReadFailed:
 
     error_class: str
     retry_after_ms: int | None = None
-    #: 401, 403, a pause: the fault is the provider's or the account's, it costs the job no budget.
+    #: False for 401 and 403: they speak of the account, and cost the job no budget.
     counts: bool = True
 
 

@@ -36,7 +36,7 @@ from reconcile.model import (
 )
 from reconcile.provider import Page, Step
 from reconcile.seams import Clock, Supervisor
-from reconcile.states import Action, State
+from reconcile.states import STOPPED, Action, State
 from reconcile.store.claims import Claim, ClaimWish, Renewal
 from reconcile.store.store import Store
 
@@ -213,7 +213,7 @@ class Act:
         if passed is not None:
             await self._fact(op, passed, "clock", cause=f"deadline:{passed.name}")
             return
-        match next_action(op):
+        match next_action(op) or _owed_read(op):
             case Action.SUBMIT:
                 await self._submit(op)
             case Action.RECONCILE_CREATE:
@@ -224,7 +224,7 @@ class Act:
                 await self._send_cancel(op)
             case Action.COLLECT:
                 await self._collect(op)
-            case Action.SEND_INPUT | None:
+            case _:  # nothing to do before the deadline: only the due time is set right again
                 await self._fact(op, DeadlinePassed(op.state_deadline_name or ""), "clock")
 
     def _deadline_without_a_read(self, op: Operation) -> DeadlinePassed | None:
@@ -353,6 +353,11 @@ class Act:
         return await self._ingest.fact(
             op, evidence, actor=actor, cause=cause or f"start:{op.operation_id}", fence=self._claim.fence, holds=holds
         )
+
+
+def _owed_read(op: Operation) -> Action | None:
+    """Where polling has stopped, a row that is due before its deadline was rung: it is owed one confirming read."""
+    return Action.POLL if op.state in STOPPED else None
 
 
 def _with_request(op: Operation, known: Operation) -> Operation:

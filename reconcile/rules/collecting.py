@@ -1,0 +1,74 @@
+"""What a try to collect came to: the end by verdict and items, another try, or a question."""
+
+from reconcile import conclude
+from reconcile.draft import Draft
+from reconcile.model import Collected, CollectFailed, RemoteError, ResultIsFailure, Verdict, VerdictKind
+from reconcile.states import State
+
+
+def collected(draft: Draft, evidence: Collected) -> None:
+    """Everything was fetched, checked and indexed."""
+    op = draft.op
+    if op.state is not State.RESULT_COLLECTING or op.verdict is None:
+        return
+    draft.set(result=evidence.info, summary=evidence.summary, collect_attempt=evidence.info.attempt)
+    end = conclude.end_of(op.verdict, evidence.summary, evidence.info.problems, is_partial=evidence.is_partial)
+    s = evidence.summary
+    reason = f"collected: {s.succeeded} of {s.total} items succeeded"
+    if end is State.FAILED and draft.op.error is None:
+        draft.set(error=_end_error(op.verdict, s.total))
+    if end is State.RESULT_VALIDATION_FAILED:
+        reason = f"the result breaks the contract: {_problem_words(evidence)}"
+    draft.move(end, reason)
+    told, found = op.finished_items, evidence.info.items
+    if told is not None and told != found:
+        draft.fact(f"the provider counted {told} finished items, the result holds {found}; the ids decide")
+
+
+def _end_error(verdict: Verdict, total: int) -> RemoteError:
+    if verdict.kind is VerdictKind.EXPIRED:
+        return RemoteError("expired", "The provider's window closed before the work was done.", retryable=True)
+    return RemoteError("all_items_failed", f"All {total} items failed; each has its own error.")
+
+
+def _problem_words(evidence: Collected) -> str:
+    problems, words = evidence.info.problems, []
+    if problems is not None:
+        words = [
+            f"{len(ids)} {name}"
+            for name, ids in (
+                ("doubled ids", problems.duplicate),
+                ("ids that were never sent", problems.unknown),
+                ("missing ids", problems.missing),
+                ("unreadable lines", problems.unreadable_lines),
+                ("broken promises", problems.broken),
+            )
+            if ids
+        ]
+        if problems.expected != problems.found:
+            words.append(f"{problems.found} items instead of {problems.expected}")
+    return ", ".join(words) or "it holds no item at all"
+
+
+def collect_failed(draft: Draft, evidence: CollectFailed) -> None:
+    """One try failed: another follows by backoff, until budget or time is spent."""
+    op = draft.op
+    if op.state is not State.RESULT_COLLECTING:
+        return
+    errors = op.schedule.errors + 1
+    draft.set_schedule(errors=errors, mark_at=None)
+    draft.is_news = True
+    deadline = op.deadlines.collect
+    spent = errors >= draft.contract.collect_budget or (deadline is not None and draft.now >= deadline)
+    if evidence.is_final or spent:
+        draft.move(State.RESULT_UNAVAILABLE, f"the result cannot be fetched ({evidence.error_class}, try {errors})")
+        return
+    draft.fact(f"the result could not be fetched ({evidence.error_class}, try {errors}); the job is read again first")
+    draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
+
+
+def result_is_failure(draft: Draft, evidence: ResultIsFailure) -> None:
+    """The result call answered with the job's own failure."""
+    if draft.op.state is State.RESULT_COLLECTING:
+        draft.set(error=evidence.error)
+        draft.move(State.FAILED, f"the result is the job's own failure: {evidence.error.code}")

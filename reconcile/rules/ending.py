@@ -1,0 +1,52 @@
+"""The provider's word for the end, and what it leads to: through collection wherever results may exist."""
+
+from reconcile import conclude
+from reconcile.draft import Draft
+from reconcile.model import Observation, Operation, RemoteError, Verdict, VerdictKind
+from reconcile.states import State
+
+_SAYS_DONE = frozenset({VerdictKind.DONE, VerdictKind.DONE_UNKNOWN_OUTCOME})
+
+
+def end(draft: Draft, verdict: Verdict, observation: Observation, reason: str) -> None:
+    """Move to the verdict's own state and remember what it named."""
+    draft.set(
+        verdict=verdict,
+        results=observation.results,
+        finished_items=observation.finished_items,
+        error=observation.error or draft.op.error,
+    )
+    facts = {"verdict": verdict.kind.value, "word": verdict.word}
+    if verdict.kind in _SAYS_DONE or verdict.may_hold_results:
+        draft.move(State.RESULT_COLLECTING, f"{reason}; its results are collected", facts=facts)
+        return
+    draft.set(summary=conclude.without_results(verdict, draft.op.input_items))
+    if verdict.kind is VerdictKind.CANCELLED:
+        draft.move(State.CANCELLED, reason, facts=facts)
+        return
+    if draft.op.error is None:
+        draft.set(error=_error_of(verdict))
+    draft.move(State.FAILED, reason, facts=facts)
+
+
+def another_end(draft: Draft, verdict: Verdict, observation: Observation) -> None:
+    """An end told again: the same is kept and may name results by now; another is a contradiction (D2)."""
+    op = draft.op
+    if op.verdict is None or op.verdict.kind is not verdict.kind:
+        told = f"the job ended as {ended_as(op)}, and is now said to be {verdict.word}"
+        draft.contradiction(told, word=verdict.word)
+    elif op.state is State.RESULT_COLLECTING and observation.results != op.results:
+        draft.set(results=observation.results, finished_items=observation.finished_items)
+        draft.fact("the ended job now names its results", results=[ref.name for ref in observation.results])
+        draft.due_now()
+
+
+def ended_as(op: Operation) -> str:
+    """The end that stands, in words."""
+    return str(op.verdict.word if op.verdict else op.state)
+
+
+def _error_of(verdict: Verdict) -> RemoteError:
+    if verdict.kind is VerdictKind.EXPIRED:
+        return RemoteError("expired", "The provider's window closed before the work was done.", retryable=True)
+    return RemoteError(str(verdict.word), f"The provider ended the job as {verdict.word}.")

@@ -1,0 +1,213 @@
+"""Reads of the job, reads that failed, jobs that are gone, and events that ring."""
+
+from reconcile.classify import classify
+from reconcile.contract import GONE_RUN_MS, GONE_RUN_READS
+from reconcile.draft import Draft
+from reconcile.model import (
+    CancelAnswer,
+    EventSeen,
+    JobGone,
+    JobRead,
+    Observation,
+    Operation,
+    ReadFailed,
+    Verdict,
+    VerdictKind,
+)
+from reconcile.rules.ending import another_end, end, ended_as
+from reconcile.rules.waiting import deadline_after_a_try
+from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, STOPPED, TERMINAL, WATCHING, State
+
+
+def job_read(draft: Draft, evidence: JobRead) -> None:
+    """A read of the job was answered."""
+    told = evidence.observation.remote_job_id
+    if told is not None and draft.op.remote_job_id is not None and told != draft.op.remote_job_id:
+        read_failed(draft, ReadFailed("another_job"))  # an answer about some other job tells nothing of this one
+        return
+    apply_read(draft, evidence)
+    deadline_after_a_try(draft)
+
+
+def apply_read(draft: Draft, evidence: JobRead, *, first: bool = False, unconfirmed: bool = False) -> None:
+    """What a body says of the job. `first`: it came with the acceptance, so it is no poll of its own."""
+    op, observation = draft.op, evidence.observation
+    verdict = classify(draft.contract, observation.word)
+    draft.verdict = verdict
+    if op.state in CREATING or op.state is State.CREATE_UNRESOLVED:
+        return
+    if verdict.kind is VerdictKind.GONE:
+        job_gone(draft, JobGone(f"word:{verdict.word}"))
+        return
+    if op.state not in TERMINAL:
+        _show(draft, observation, first=first)
+    if verdict.is_end:
+        _an_end(draft, verdict, evidence, unconfirmed=unconfirmed)
+    elif op.state in TERMINAL | ENDED_REMOTELY:
+        draft.contradiction(f"the job ended as {ended_as(op)}, and is now said to be {observation.word!r}")
+    elif verdict.kind is VerdictKind.BLOCKED:
+        _blocked(draft, observation, evidence.hint_ms)
+    else:
+        _pending(draft, observation, evidence.hint_ms)
+
+
+def _show(draft: Draft, observation: Observation, *, first: bool) -> None:
+    """Bring what people see up to date, and count the poll."""
+    op = draft.op
+    status = observation.remote_status or observation.word
+    changed = status != op.remote_status
+    draft.is_news = draft.is_news or changed or observation.progress != op.progress or op.schedule.errors > 0
+    draft.set(
+        remote_status=status,
+        progress=observation.progress or op.progress,
+        total_items=observation.total_items if observation.total_items is not None else op.total_items,
+    )
+    draft.set_schedule(gone_reads=0, gone_since=None)
+    if op.state not in ENDED_REMOTELY:  # there, `errors` counts the tries to collect
+        polls = 1 if changed else op.schedule.polls + 1
+        draft.set_schedule(polls=0 if first else polls, errors=0)
+
+
+def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, unconfirmed: bool) -> None:
+    op = draft.op
+    if op.state in TERMINAL | ENDED_REMOTELY:
+        another_end(draft, verdict, evidence.observation)
+        return
+    told = f"the provider says {verdict.word}"
+    if evidence.rung_by is not None:
+        told += f" (read because {evidence.rung_by} rang)"
+    if op.cancel is not None:
+        told += f"; a cancel was asked at {op.cancel.requested_at} before that"
+    if unconfirmed:
+        draft.set(unconfirmed=True)
+        told += " in a verified event, which no read can confirm"
+    end(draft, verdict, evidence.observation, told)
+
+
+def _is_input_answered(op: Operation) -> bool:
+    return op.input is not None and op.input.answer is not None
+
+
+def _waits_for_its_send(op: Operation) -> bool:
+    return op.state is State.INPUT_GIVEN and not _is_input_answered(op)
+
+
+def _pending(draft: Draft, observation: Observation, hint_ms: int | None) -> None:
+    match draft.op.state:
+        case State.INPUT_GIVEN if _is_input_answered(draft.op):
+            # The one read after an input whose answer was lost: still running, so the input was taken.
+            draft.move(State.OBSERVING, f"the provider says {observation.word}")
+        case State.INPUT_GIVEN:
+            return  # else the input that a person gave would be lost
+        case State.ACCEPTED | State.BLOCKED:
+            draft.move(State.OBSERVING, f"the provider says {observation.word}")
+        case State.OBSERVATION_FAILED:
+            draft.move(State.OBSERVING, f"the job can be read again; the provider says {observation.word}")
+        case State.CANCEL_REQUESTED:
+            _after_the_cancel(draft, observation)
+        case _:
+            pass
+    draft.due_by_polls(hint_ms=hint_ms)
+
+
+def _blocked(draft: Draft, observation: Observation, hint_ms: int | None) -> None:
+    match draft.op.state:
+        case State.INPUT_GIVEN if _is_input_answered(draft.op):
+            draft.move(State.BLOCKED, "the input may not have arrived", question="input_unknown")
+        case State.INPUT_GIVEN:
+            return
+        case State.ACCEPTED | State.OBSERVING | State.OBSERVATION_FAILED:
+            draft.move(State.BLOCKED, f"the job waits for input; the provider says {observation.word}")
+        case State.CANCEL_REQUESTED:
+            _after_the_cancel(draft, observation)
+        case _:
+            pass
+    draft.due_by_polls(hint_ms=hint_ms)
+
+
+def _after_the_cancel(draft: Draft, observation: Observation) -> None:
+    """The one read after a cancel that was refused, or whose answer was lost, shows a job that still runs."""
+    cancel = draft.op.cancel
+    if cancel is None or cancel.answer is None:
+        return
+    if cancel.answer == CancelAnswer.UNKNOWN:
+        draft.move(State.CANCELLING, "the cancel's answer was lost; the job is watched for its end")
+    else:
+        told = f"the cancel was answered {cancel.answer}, and the provider still says {observation.word}"
+        draft.move(State.CANCELLATION_UNCONFIRMED, told, question="refused")
+
+
+def read_failed(draft: Draft, evidence: ReadFailed) -> None:
+    """A read without a readable answer: it may cost budget, and never says how the job fares (C6)."""
+    op = draft.op
+    if op.state in TERMINAL | STOPPED | ENDED_REMOTELY or op.state is State.CREATE_UNRESOLVED:
+        deadline_after_a_try(draft)
+        return
+    if evidence.counts:
+        draft.is_news = op.schedule.errors == 0
+        draft.set_schedule(errors=op.schedule.errors + 1, gone_reads=0, gone_since=None)
+    errors = draft.op.schedule.errors
+    if _waits_for_its_send(op):
+        pass  # else the input that a person gave would be lost
+    elif op.state in WATCHING and errors >= draft.contract.poll.error_budget:
+        reason = f"{errors} reads in a row failed, the last with {evidence.error_class}"
+        draft.move(State.OBSERVATION_FAILED, reason)
+    else:
+        draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
+    deadline_after_a_try(draft)
+
+
+def job_gone(draft: Draft, evidence: JobGone) -> None:
+    """One answer of a run: only a whole run counts, and it never says that the job failed."""
+    op = draft.op
+    if op.state in TERMINAL | STOPPED | CREATING or op.state is State.CREATE_UNRESOLVED or _waits_for_its_send(op):
+        deadline_after_a_try(draft)
+        return
+    run_since = op.schedule.gone_since if op.schedule.gone_since is not None else draft.now
+    reads = op.schedule.gone_reads + 1
+    draft.is_news = reads == 1
+    draft.set_schedule(gone_reads=reads, gone_since=run_since)
+    if reads >= GONE_RUN_READS and draft.now - run_since >= GONE_RUN_MS:
+        _whole_gone_run(draft, reads, evidence.announced)
+    else:
+        draft.due_by_errors(n=reads)
+    deadline_after_a_try(draft)
+
+
+def _whole_gone_run(draft: Draft, reads: int, announced: Verdict | None) -> None:
+    reason = f"the provider does not know the job any more ({reads} reads in a row)"
+    state = draft.op.state
+    if state in WATCHING and announced is not None:
+        end(draft, announced, Observation(announced.word), f"{reason}, after an event told its end")
+    elif state in WATCHING:
+        draft.move(State.OBSERVATION_FAILED, reason, question="gone")
+    elif state in CANCELLING:
+        if draft.contract.cancel is not None and draft.contract.cancel.gone_means_cancelled:
+            draft.move(State.CANCELLED, reason)
+        elif state is not State.CANCELLATION_UNCONFIRMED:
+            draft.move(State.CANCELLATION_UNCONFIRMED, reason, question="gone")
+    elif state is State.RESULT_COLLECTING:
+        draft.move(State.RESULT_UNAVAILABLE, reason)
+
+
+def event_of_a_known_job(draft: Draft, evidence: EventSeen) -> None:
+    """A verified event for a job that the operation holds: it rings, and is evidence itself only without a read."""
+    op, observation = draft.op, evidence.observation
+    verdict = classify(draft.contract, observation.word)
+    draft.verdict = verdict
+    if evidence.is_other_content:
+        draft.contradiction(f"an event id came again with other content, now {observation.word!r}")
+        ring(draft)
+    elif not draft.contract.has_read:
+        apply_read(draft, JobRead(observation), unconfirmed=True)
+    elif op.state in TERMINAL:
+        if verdict.is_end:
+            another_end(draft, verdict, observation)
+    else:
+        ring(draft)
+
+
+def ring(draft: Draft) -> None:
+    """Read the job next, before those that only the sweep would reach."""
+    if draft.op.state in WATCHING | CANCELLING | STOPPED:
+        draft.due_now(rung=True)

@@ -1,0 +1,84 @@
+"""Deadlines, and what a restart finds: the rows of the tables that time brings."""
+
+from dataclasses import replace
+
+from reconcile.draft import Draft
+from reconcile.model import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer, InputIntent, Operation, RemoteError
+from reconcile.states import WATCHING, State
+
+
+def is_unsent(op: Operation) -> bool:
+    """Whether surely no create has left."""
+    return op.state is State.CREATE_PENDING and op.schedule.mark_at is None
+
+
+def deadline_after_a_try(draft: Draft) -> None:
+    """After a try that showed no end: fire the state's deadline if its time has come (C5)."""
+    name, state, before = draft.op.state_deadline_name, draft.op.state, draft.before.state
+    if name is not None and (state is before or {state, before} <= WATCHING):
+        deadline_passed(draft, DeadlinePassed(name, last_read=True))
+
+
+def deadline_passed(draft: Draft, evidence: DeadlinePassed) -> None:
+    """Where the waiting of each state leads; nothing happens before its time, or to a deadline that does not run."""
+    op, name = draft.op, evidence.name
+    deadline = op.deadline(name)
+    if name != op.state_deadline_name or deadline is None or draft.now < deadline:
+        return
+    cause = f"deadline:{name}"
+    match op.state:
+        case State.CREATE_PENDING if is_unsent(op):
+            draft.set(error=RemoteError("never_sent", "The create could not be sent in time; no job was made."))
+            draft.move(State.FAILED, "the create deadline passed and nothing was ever sent", cause=cause)
+        case State.CREATE_PENDING:
+            draft.move(State.CREATE_UNKNOWN, "the create deadline passed with a send still open", cause=cause)
+        case State.CREATE_UNKNOWN:
+            draft.move(State.CREATE_UNRESOLVED, "the create deadline passed and the job was not found", cause=cause)
+        case state if state in WATCHING and not evidence.last_read:
+            draft.due_now()
+        case state if state in WATCHING:
+            reason = f"the {name} deadline passed; the job may still be running"
+            draft.move(State.RESULT_TIMED_OUT, reason, cause=cause, question=name)
+        case State.CANCEL_REQUESTED | State.CANCELLING:
+            reason = "the cancel deadline passed without the provider's word"
+            draft.move(State.CANCELLATION_UNCONFIRMED, reason, cause=cause)
+        case State.RESULT_COLLECTING:
+            draft.move(State.RESULT_UNAVAILABLE, "the result could not be fetched in time", cause=cause)
+        case State.RESULT_TIMED_OUT:
+            draft.move(State.TIMED_OUT, "nobody decided in time; the job may still run and cost", cause=cause)
+        case _:
+            draft.move(State.ABANDONED, "nobody decided in time; the job may still run and cost", cause=cause)
+
+
+#: Where a restored backup may lack the mark of a send that its original did make.
+_MAY_LACK_A_MARK = frozenset({State.CREATE_PENDING, State.CANCEL_REQUESTED, State.INPUT_GIVEN})
+
+
+def found_at_start(draft: Draft, evidence: FoundAtStart) -> None:
+    """What an open send mark means once nobody waits for its answer any more."""
+    op = draft.op
+    if op.schedule.mark_at is None and not (evidence.is_restored_backup and op.state in _MAY_LACK_A_MARK):
+        return
+    match op.state:
+        case State.CREATE_PENDING:
+            draft.move(State.CREATE_UNKNOWN, "the daemon stopped while the create was open; it is looked up")
+        case State.CANCEL_REQUESTED if not evidence.is_repeatable and op.cancel is not None:
+            draft.set(cancel=replace(op.cancel, answer=CancelAnswer.UNKNOWN.value))
+            draft.set_schedule(mark_at=None)
+            draft.fact("the daemon stopped while the cancel was open; the job is read once")
+            draft.due_now()
+        case State.INPUT_GIVEN if not evidence.is_repeatable and op.input is not None:
+            input_may_have_arrived(draft, op.input)
+        case State.RESULT_COLLECTING if draft.contract.result_fetch == "consuming":
+            draft.move(State.RESULT_UNAVAILABLE, "the daemon stopped during the only fetch that the provider allows")
+        case _:
+            draft.set_schedule(mark_at=None)
+            draft.due_now()
+
+
+def input_may_have_arrived(draft: Draft, given: InputIntent) -> None:
+    """The answer to the input was lost: one read shows whether the job went on."""
+    draft.set(input=replace(given, answer=InputAnswer.UNKNOWN.value))
+    draft.set_schedule(mark_at=None)
+    draft.fact("the input may have arrived; the job is read once")
+    draft.due_now()

@@ -1,0 +1,107 @@
+"""What people ask of a running job, cancel and input, and the answers of the provider to our one call for each."""
+
+from dataclasses import replace
+
+from reconcile.draft import Draft
+from reconcile.model import (
+    CancelAnswer,
+    CancelAnswered,
+    CancelAsked,
+    CancelIntent,
+    InputAnswer,
+    InputAnswered,
+    InputAsked,
+    InputIntent,
+    JobRead,
+)
+from reconcile.rules.observing import apply_read
+from reconcile.rules.waiting import deadline_after_a_try, input_may_have_arrived, is_unsent
+from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, TERMINAL, State
+
+
+def cancel_asked(draft: Draft, evidence: CancelAsked) -> None:
+    """Recorded as an intent before anything is sent (E1); asked again, the same answer and no second cancel."""
+    op = draft.op
+    was_asked = op.cancel is not None
+    if op.state in ENDED_REMOTELY or (op.state in TERMINAL and not was_asked):
+        draft.refuse("the job has ended")
+    elif op.state is State.CREATE_UNRESOLVED:
+        draft.refuse("the job is not known; decide `give_up` or `adopt_job`")
+    elif was_asked and op.state in TERMINAL | CREATING | CANCELLING:
+        return
+    elif draft.contract.cancel is None and not is_unsent(op):
+        draft.refuse("this provider has no cancel; the job runs on")
+    else:
+        _take_cancel(draft, evidence)
+
+
+def _take_cancel(draft: Draft, evidence: CancelAsked) -> None:
+    terms = draft.contract.cancel
+    intent = CancelIntent(
+        evidence.cancel_id,
+        evidence.by,
+        evidence.reason,
+        evidence.effect,
+        draft.now,
+        may_remain=terms.may_remain if terms else None,
+    )
+    draft.set(cancel=intent)
+    if is_unsent(draft.op):
+        draft.move(State.CANCELLED, f"withdrawn by {evidence.by} before anything was sent: {evidence.reason}")
+    elif draft.op.state in CREATING:
+        draft.fact(f"{evidence.by} asked for a cancel: {evidence.reason}; it is sent once the job id is known")
+    else:
+        draft.move(State.CANCEL_REQUESTED, f"{evidence.by} asked for a cancel: {evidence.reason}")
+
+
+def cancel_answered(draft: Draft, evidence: CancelAnswered) -> None:
+    """Whatever the answer, only the provider's word about the job ends it (E2)."""
+    op = draft.op
+    if op.state is not State.CANCEL_REQUESTED or op.cancel is None:
+        if op.state in TERMINAL:
+            draft.fact(f"the cancel was answered {evidence.answer} after the end")
+        return
+    if evidence.answer is CancelAnswer.NOT_ACCEPTED:
+        draft.set_schedule(errors=op.schedule.errors + 1, mark_at=None)
+        draft.fact(f"the cancel was not accepted ({evidence.error_class}); it is sent again")
+        draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
+        deadline_after_a_try(draft)
+        return
+    draft.set(cancel=replace(op.cancel, answer=evidence.answer.value))
+    draft.set_schedule(mark_at=None)
+    if evidence.answer is CancelAnswer.ACCEPTED:
+        draft.move(State.CANCELLING, "the provider accepted the cancel request; only its own word ends the job")
+        if evidence.observation is not None:
+            apply_read(draft, JobRead(evidence.observation))
+        return
+    draft.fact(f"the cancel was answered {evidence.answer}; the job is read once more")
+    draft.due_now()
+
+
+def input_asked(draft: Draft, evidence: InputAsked) -> None:
+    """Input for a blocked job (G7)."""
+    if draft.op.state is not State.BLOCKED or not draft.contract.takes_input:
+        draft.refuse("the job is not waiting for input")
+        return
+    draft.set(input=InputIntent(evidence.input_id, evidence.by, draft.now))
+    draft.move(State.INPUT_GIVEN, f"{evidence.by} gave the input")
+
+
+def input_answered(draft: Draft, evidence: InputAnswered) -> None:
+    """The answer to our one input call."""
+    op = draft.op
+    if op.state is not State.INPUT_GIVEN or op.input is None:
+        return
+    match evidence.answer:
+        case InputAnswer.ACCEPTED:
+            draft.set(input=replace(op.input, answer=evidence.answer.value))
+            draft.move(State.OBSERVING, "the provider took the input")
+        case InputAnswer.REFUSED:
+            draft.set(input=replace(op.input, answer=evidence.answer.value))
+            draft.move(State.BLOCKED, f"the provider refused the input ({evidence.error_class})")
+        case InputAnswer.NOT_ACCEPTED:
+            draft.set_schedule(errors=op.schedule.errors + 1, mark_at=None)
+            draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
+            deadline_after_a_try(draft)
+        case InputAnswer.UNKNOWN:
+            input_may_have_arrived(draft, op.input)

@@ -1,0 +1,365 @@
+"""The evidence table, rows of what is read or told of a job: an end, pending, blocked, an error, gone, an event."""
+
+from dataclasses import replace
+
+import pytest
+
+from reconcile.draft import next_action
+from reconcile.model import (
+    EntryKind,
+    JobGone,
+    JobRead,
+    Observation,
+    Progress,
+    ReadFailed,
+    RemoteError,
+    Summary,
+)
+from reconcile.states import Priority, State
+from tests.reconcile.rows import (
+    BASE,
+    CANCEL,
+    CANCELLING,
+    CAP,
+    CREATING,
+    FILES,
+    HIGHEST,
+    HOUR,
+    INPUT,
+    MINUTE,
+    NOW,
+    OTHER_END,
+    SAME_END,
+    STOPPED,
+    SWEEP,
+    TERMINAL,
+    WATCHING,
+    assert_cell,
+    in_state,
+    read,
+    row,
+    step,
+)
+
+S = State
+#: Each verdict's own state: through collection wherever results may exist, else straight to its end.
+ENDS = {
+    "done": "result_collecting",
+    "ended": "result_collecting",
+    "failed": "failed",
+    "failed+files": "result_collecting",
+    "cancelled": "cancelled",
+    "cancelled+files": "result_collecting",
+    "window_closed": "failed",
+    "window_closed+files": "result_collecting",
+}
+
+# ---- read: an end ----
+
+
+@pytest.mark.parametrize(("word", "its_state"), ENDS.items())
+@pytest.mark.parametrize("state", [*WATCHING, *CANCELLING, *STOPPED])
+def test_a_read_shows_an_end(state: State, word: str, its_state: str) -> None:
+    """From `result_timed_out` too: giving up is not the end (J6)."""
+    op = in_state(state)
+    change = step(op, read(word, results=FILES))
+    assert_cell(op, change, its_state)
+    assert change.operation.verdict is not None
+    assert change.operation.verdict.word == word
+    assert change.operation.results == FILES
+    assert [e.kind for e in change.entries] == [EntryKind.MOVE]
+    assert change.entries[0].cause == "observation:1"
+    if its_state == "result_collecting":
+        assert change.operation.schedule.due_at == NOW
+        assert change.operation.schedule.priority == Priority.COLLECT
+        assert change.operation.deadlines.collect == NOW + 24 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("state", "cell"),
+    row(
+        creating="-",
+        watching="result_collecting",
+        cancelling="result_collecting",
+        stopped="result_collecting",
+        results="kept",
+        terminal={
+            **dict.fromkeys(TERMINAL, "kept"),
+            S.TIMED_OUT: "contradiction",
+            S.ABANDONED: "contradiction",
+        },
+    ),
+)
+def test_a_read_shows_the_same_end_again(state: State, cell: str) -> None:
+    """An operation that was given up knows no end: any is another one."""
+    op = in_state(state)
+    assert_cell(op, step(op, read(SAME_END.get(state, "ended"))), cell)
+
+
+@pytest.mark.parametrize(
+    ("state", "cell"),
+    row(
+        creating="-",
+        watching="failed",
+        cancelling="failed",
+        stopped="failed",
+        results="contradiction",
+        terminal="contradiction",
+    ),
+)
+def test_a_read_shows_another_end(state: State, cell: str) -> None:
+    op = in_state(state)
+    change = step(op, read(OTHER_END.get(state, "failed"), results=FILES))
+    assert_cell(op, change, cell)
+    if cell == "contradiction":
+        after = change.operation
+        assert (after.verdict, after.results, after.error) == (op.verdict, op.results, op.error)
+
+
+@pytest.mark.parametrize("state", [S.FAILED, S.CANCELLED])
+def test_an_end_read_after_an_end_that_no_job_had_is_a_contradiction(state: State) -> None:
+    """Never sent, or withdrawn before any send: yet a job has ended."""
+    op = in_state(state, verdict=None, remote_job_id=None)
+    assert_cell(op, step(op, read("cancelled")), "contradiction")
+
+
+@pytest.mark.parametrize("state", CANCELLING)
+@pytest.mark.parametrize("word", ["ended", "done", "failed", "cancelled", "window_closed"])
+def test_an_end_after_a_cancel_request_tells_the_order(state: State, word: str) -> None:
+    """E2: success after a cancel request is what happened, in order."""
+    change = step(in_state(state), read(word))
+    assert "cancel" in change.entries[-1].reason.replace("cancelled", "")
+    assert str(CANCEL.requested_at) in change.entries[-1].reason
+    assert change.operation.cancel is not None
+
+
+def test_a_failed_job_has_its_own_error_and_its_items_count_as_failed() -> None:
+    error = RemoteError("invalid_json_line", "Line 3.")
+    after = step(in_state(S.OBSERVING), read("failed", error=error)).operation
+    assert after.error == error
+    assert after.summary == Summary(total=3, failed=3)
+    assert after.completed_at == NOW
+
+
+def test_an_expired_job_that_can_hold_no_results_ends_failed_as_expired() -> None:
+    after = step(in_state(S.OBSERVING), read("window_closed")).operation
+    assert after.outcome == "failed"
+    assert after.summary == Summary(total=3, expired=3)
+    assert after.error is not None
+    assert after.error.code == "expired"
+
+
+def test_an_end_read_in_collection_again_brings_the_results_it_did_not_name_before() -> None:
+    """Counts without a file id: the job is read again, then the next try."""
+    op = in_state(S.RESULT_COLLECTING, due_at=NOW + HOUR, errors=2)
+    change = step(op, read("ended", results=FILES))
+    assert_cell(op, change, "kept")
+    assert change.operation.results == FILES
+    assert change.operation.schedule.due_at == NOW
+
+
+# ---- read: pending, known or not ----
+
+
+@pytest.mark.parametrize("word", ["running", "a word of tomorrow", None, ""])
+@pytest.mark.parametrize(
+    ("state", "cell"),
+    row(
+        creating="-",
+        watching={S.ACCEPTED: "observing", S.OBSERVING: "stays", S.BLOCKED: "observing", S.INPUT_GIVEN: "stays"},
+        cancelling="stays",
+        stopped={S.OBSERVATION_FAILED: "observing", S.RESULT_TIMED_OUT: "stays"},
+        results="contradiction",
+        terminal="contradiction",
+    ),
+)
+def test_a_read_shows_a_job_that_is_pending(state: State, cell: str, word: str | None) -> None:
+    op = in_state(state)
+    assert_cell(op, step(op, read(word)), cell)
+
+
+@pytest.mark.parametrize("state", [S.ACCEPTED, S.OBSERVING, S.BLOCKED, S.CANCELLING, S.CANCELLATION_UNCONFIRMED])
+@pytest.mark.parametrize("word", ["running", "waiting"])
+def test_any_good_read_resets_the_errors_and_the_run_of_gone(state: State, word: str) -> None:
+    """C6."""
+    op = in_state(state, errors=19, gone_reads=4, gone_since=NOW - HOUR)
+    schedule = step(op, read(word)).operation.schedule
+    assert (schedule.errors, schedule.gone_reads, schedule.gone_since) == (0, 0, None)
+
+
+def test_polls_of_a_job_that_does_not_change_grow_apart_up_to_the_cap() -> None:
+    op, gaps = in_state(S.OBSERVING, remote_status="queued"), []
+    for _ in range(7):
+        op = step(op, read("running"), draw=HIGHEST).operation
+        gaps.append(op.schedule.due_at - NOW)
+    assert gaps == [2 * BASE, 4 * BASE, 8 * BASE, 16 * BASE, CAP, CAP, CAP]
+    assert step(op, read("queued"), draw=HIGHEST).operation.schedule.due_at == NOW + 2 * BASE
+    assert step(op, read("running"), draw=0.0).operation.schedule.due_at == NOW + BASE
+
+
+def test_with_healthy_webhooks_polls_are_spread_up_to_the_sweep() -> None:
+    after = step(in_state(S.OBSERVING), read("running"), draw=HIGHEST, sweeping=True).operation
+    assert after.schedule.due_at == NOW + SWEEP
+
+
+@pytest.mark.parametrize(("hint", "gap"), [(1, BASE), (45_000, 45_000), (HOUR, CAP)])
+def test_a_hint_in_the_body_is_kept_between_base_and_cap(hint: int, gap: int) -> None:
+    change = step(in_state(S.OBSERVING), JobRead(Observation("running", "job_1"), hint_ms=hint))
+    assert change.operation.schedule.due_at == NOW + gap
+
+
+def test_progress_of_a_hundred_is_shown_and_is_no_end() -> None:
+    """D2."""
+    progress = Progress(percent=100, completed=3, total=3)
+    change = step(in_state(S.OBSERVING), read("running", progress=progress))
+    assert_cell(in_state(S.OBSERVING), change, "stays")
+    assert change.operation.progress == progress
+    assert change.is_news
+
+
+def test_a_read_that_repeats_the_last_is_no_news_and_makes_no_history() -> None:
+    """C9."""
+    op = step(in_state(S.OBSERVING), read("queued")).operation
+    change = step(op, read("queued"))
+    assert not change.is_news
+    assert change.entries == ()
+
+
+# ---- read: blocked ----
+
+
+@pytest.mark.parametrize(
+    ("state", "cell"),
+    row(
+        creating="-",
+        watching={S.ACCEPTED: "blocked", S.OBSERVING: "blocked", S.BLOCKED: "stays", S.INPUT_GIVEN: "stays"},
+        cancelling="stays",
+        stopped={S.OBSERVATION_FAILED: "blocked", S.RESULT_TIMED_OUT: "stays"},
+        results="contradiction",
+        terminal="contradiction",
+    ),
+)
+def test_a_read_shows_a_job_that_is_blocked(state: State, cell: str) -> None:
+    op = in_state(state)
+    change = step(op, read("waiting"))
+    assert_cell(op, change, cell)
+    if cell == "blocked":
+        after = change.operation
+        assert after.attention is not None
+        assert after.attention.reason == "input_required"
+        assert after.deadlines.input == NOW + 24 * HOUR
+        assert after.deadlines.result == op.deadlines.result
+
+
+@pytest.mark.parametrize("state", CANCELLING)
+def test_a_blocked_word_is_shown_while_cancelling(state: State) -> None:
+    assert step(in_state(state), read("waiting")).operation.remote_status == "waiting"
+
+
+def test_a_blocked_job_is_polled_slowly_and_its_input_deadline_is_not_started_again() -> None:
+    op = in_state(S.BLOCKED, remote_status="waiting")
+    after = step(op, read("waiting"), draw=HIGHEST).operation
+    assert after.schedule.due_at == NOW + SWEEP
+    assert after.deadlines == op.deadlines
+
+
+# ---- in input_given, until its send is answered ----
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [read("running"), read("a word of tomorrow"), read("waiting"), ReadFailed("http_500"), JobGone()],
+    ids=lambda e: type(e).__name__,
+)
+def test_until_the_send_is_answered_a_read_that_is_no_end_does_not_lose_the_input(evidence: JobRead) -> None:
+    """Whatever the counters say: else the person's input would be lost."""
+    op = in_state(S.INPUT_GIVEN, errors=19, gone_reads=4, gone_since=NOW - HOUR)
+    change = step(op, evidence, draw=HIGHEST)
+    assert_cell(op, change, "stays")
+    assert change.operation.schedule.due_at == op.schedule.due_at
+    assert change.operation.input == INPUT
+    assert next_action(change.operation) == "send_input"
+
+
+# ---- read: error ----
+
+
+@pytest.mark.parametrize(
+    ("state", "cell"),
+    row(creating="stays", watching="stays", cancelling="stays", stopped="stays", results="-", terminal="-"),
+)
+def test_a_read_fails(state: State, cell: str) -> None:
+    """It never says anything of the job (C6)."""
+    op = in_state(state)
+    change = step(op, ReadFailed("http_500"))
+    assert_cell(op, change, cell)
+    errors = 1 if state in (*WATCHING, *CANCELLING) else 0
+    if state not in CREATING:
+        assert change.operation.schedule.errors == errors
+
+
+@pytest.mark.parametrize(
+    ("state", "cell"),
+    row(
+        creating="stays",
+        watching={**dict.fromkeys(WATCHING, "observation_failed"), S.INPUT_GIVEN: "observation_failed"},
+        cancelling="stays",
+        stopped="stays",
+        results="-",
+        terminal="-",
+    ),
+)
+def test_a_read_fails_at_the_end_of_the_error_budget(state: State, cell: str) -> None:
+    """Twenty in a row; while cancelling the deadline decides. An input's send has been answered here."""
+    given = replace(INPUT, answer="unknown") if state is S.INPUT_GIVEN else None
+    op = in_state(state, errors=19, input=given)
+    change = step(op, ReadFailed("http_500"))
+    assert_cell(op, change, cell)
+    if cell == "observation_failed":
+        assert change.operation.attention is not None
+        assert change.operation.attention.reason == "errors"
+    if state in CANCELLING:
+        assert change.operation.schedule.errors == 20
+
+
+def test_nineteen_errors_in_a_row_and_a_good_read_leave_no_trace() -> None:
+    op = in_state(S.OBSERVING)
+    for _ in range(2):
+        for n in range(1, 20):
+            op = step(op, ReadFailed("timeout")).operation
+            assert op.schedule.errors == n
+        op = step(op, read("running")).operation
+    assert op.state is S.OBSERVING
+    assert op.schedule.errors == 0
+
+
+def test_an_error_that_speaks_of_the_provider_costs_the_job_nothing() -> None:
+    """401, 403, a pause (N35)."""
+    op = in_state(S.OBSERVING, errors=19)
+    for _ in range(30):
+        op = step(op, ReadFailed("http_401", counts=False)).operation
+    assert op.state is S.OBSERVING
+    assert op.schedule.errors == 19
+
+
+@pytest.mark.parametrize("state", [S.ACCEPTED, S.OBSERVING, S.CANCELLING, S.CREATE_UNKNOWN])
+def test_errors_in_a_row_are_retried_by_a_growing_backoff(state: State) -> None:
+    """In `create_unknown` a read that fails is as a look-up that finds none: by backoff."""
+    op, gaps = in_state(state), []
+    for _ in range(4):
+        op = step(op, ReadFailed("http_500"), draw=HIGHEST).operation
+        gaps.append(op.schedule.due_at - NOW)
+    assert gaps == [2 * BASE, 4 * BASE, 8 * BASE, 16 * BASE]
+
+
+@pytest.mark.parametrize(("wait", "gap"), [(1, BASE), (90_000, 90_000), (30 * MINUTE, 30 * MINUTE), (9 * HOUR, HOUR)])
+@pytest.mark.parametrize("counts", [True, False])
+def test_retry_after_is_kept_between_base_and_an_hour(wait: int, gap: int, counts: bool) -> None:
+    after = step(in_state(S.OBSERVING), ReadFailed("http_429", wait, counts=counts)).operation
+    assert after.schedule.due_at == NOW + gap
+
+
+def test_the_first_error_of_a_run_is_news_and_the_next_are_counted() -> None:
+    first = step(in_state(S.OBSERVING), ReadFailed("http_500"))
+    assert first.is_news
+    assert not step(first.operation, ReadFailed("http_500")).is_news
