@@ -138,6 +138,9 @@ def _tuned(contract: Contract, section: Section, attention_ms: int | None) -> Co
     base = poll.duration_ms("base", contract.poll.base_ms)
     cap = poll.duration_ms("cap", max(contract.poll.cap_ms, base or 0))
     sweep = poll.duration_ms("sweep", max(contract.poll.sweep_ms, cap or 0))
+    error_budget = poll.whole("error_budget", contract.poll.error_budget)
+    deadline = poll.duration_ms("deadline", contract.result_within_ms)
+    poll.refuse_unknown()  # first: a misspelt `base` must not be told as a cap below the default base
     if not (base and cap and sweep) or not base <= cap <= sweep:
         raise poll.fault("cap", f"base {base} ms, cap {cap} ms, sweep {sweep} ms", "base <= cap <= sweep")
     rate = limits.number("requests_per_second", contract.limits.requests_per_second)
@@ -149,9 +152,9 @@ def _tuned(contract: Contract, section: Section, attention_ms: int | None) -> Co
             base_ms=base,
             cap_ms=cap,
             sweep_ms=sweep,
-            error_budget=poll.whole("error_budget", contract.poll.error_budget),
+            error_budget=error_budget,
         ),
-        result_within_ms=poll.duration_ms("deadline", contract.result_within_ms),
+        result_within_ms=deadline,
         limits=replace(contract.limits, requests_per_second=rate, concurrency=concurrency),
         attention_within_ms=attention_ms or contract.attention_within_ms,
     )

@@ -66,4 +66,11 @@ class TaskSupervisor:
 async def open_sqlite(database: str, *, uri: bool = False, factory: Any = None) -> Any:
     """An aiosqlite connection in autocommit mode, on a thread of its own."""
     more = {} if factory is None else {"factory": factory}
-    return await aiosqlite.connect(database, uri=uri, isolation_level=None, cached_statements=256, **more)
+    connection = aiosqlite.connect(database, uri=uri, isolation_level=None, cached_statements=256, **more)
+    try:
+        return await connection
+    except BaseException:
+        # aiosqlite tells its thread to end and does not wait: a loop that is closed meanwhile makes the thread print
+        # a traceback under our one sentence.
+        await asyncio.to_thread(connection._thread.join)  # noqa: SLF001 - it has no public way to wait
+        raise

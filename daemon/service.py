@@ -38,6 +38,7 @@ from reconcile.store.events import HasRead
 from reconcile.store.schema import Opener
 from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
+from reconcile.upkeep import Upkeep
 from reconcile.worker import Worker
 
 #: Seconds that requests under way at a stop get to end; waits are cut off and may be asked again.
@@ -65,12 +66,18 @@ class Daemon:
 
     store: Store
     worker: Worker
+    upkeep: Upkeep
     client: Client
     ingest: Ingest
     changes: Changes
     public: web.Application
     local: web.Application
     token: str
+
+    async def recover(self) -> None:
+        """What every start does under the lock, before it listens; the writer must be running. Raises: StoreError."""
+        await self.store.release_all()
+        await self.upkeep.tidy()
 
 
 def version() -> str:
@@ -112,13 +119,14 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     )
     ingest = Ingest(store=store, clock=seams.clock, dice=seams.dice, redactor=redactor)
     caps = Caps(result=config.caps.result, line=config.caps.line)
+    collector = Collector(client=client, store=store, files=files, clock=seams.clock, caps=caps)
     worker = Worker(
         owner=seams.dice.identifier("boot_"),
         peers=peers,
         store=store,
         client=client,
         ingest=ingest,
-        collector=Collector(client=client, store=store, files=files, clock=seams.clock, caps=caps),
+        collector=collector,
         clock=seams.clock,
         supervisor=seams.supervisor,
         log=seams.log,
@@ -153,7 +161,8 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
             is_ready=lambda: store.is_writable,
         )
     )
-    return Daemon(store, worker, client, ingest, changes, public, local, token)
+    upkeep = Upkeep(store=store, files=files, collector=collector)
+    return Daemon(store, worker, upkeep, client, ingest, changes, public, local, token)
 
 
 class _Alarm:
@@ -175,18 +184,20 @@ def _contracts(peers: Mapping[str, Peer]) -> Callable[[str], Contract]:
 
 
 def _own_token(state_dir: Path, dice: Dice) -> str:
-    """The token of the local API, made on the first start; readable by its owner only."""
+    """The token of the local API, made on the first start; readable by its owner only. Raises: ConfigError, OSError."""
     path = state_dir / "api-token"
-    if path.exists():
+    if path.exists() and path.stat().st_size:
         if path.stat().st_mode & 0o077:
             raise ConfigError(str(path), "", "a token file that others can read", "mode 0600")
         return path.read_text(encoding="ascii").strip()
     token = dice.identifier("") + dice.identifier("")
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    temp = state_dir / "tmp" / "api-token"
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(fd, "w", encoding="ascii") as file:  # noqa: PTH123 - by descriptor
         file.write(token + "\n")
         file.flush()
         os.fsync(file.fileno())
+    temp.rename(path)
     return token
 
 
@@ -219,7 +230,7 @@ async def serve(config: Config, seams: Seams, *, on_ready: Callable[[str, str], 
         daemon = await assemble(config, seams, local_hosts=own_hosts(config.api.host, sockets[0].getsockname()[1]))
         writer = seams.supervisor.start("writer", daemon.store.run())
         try:
-            await daemon.store.release_all()
+            await daemon.recover()
             await _run(config, seams, daemon, sockets, stop, writer, on_ready)
         finally:
             daemon.store.stop()
@@ -244,7 +255,10 @@ async def _run(
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _stop_all, stop, daemon)
-    runners = [web.AppRunner(app, access_log=None, handle_signals=False) for app in (daemon.local, daemon.public)]
+    runners = [
+        web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=STOP_SECONDS)
+        for app in (daemon.local, daemon.public)
+    ]
     notifier = Notifier()
     worker = seams.supervisor.start("worker", daemon.worker.run(stop))
     try:
@@ -270,6 +284,7 @@ async def _run(
 
 def _stop_all(stop: asyncio.Event, daemon: Daemon) -> None:
     stop.set()
+    daemon.changes.close()
     daemon.worker.wake(0)
 
 
@@ -291,6 +306,6 @@ def _bind(listener: Listener) -> socket.socket:
 
 async def _listen(runner: web.AppRunner, sock: socket.socket) -> str:
     await runner.setup()
-    await web.SockSite(runner, sock, shutdown_timeout=STOP_SECONDS).start()
+    await web.SockSite(runner, sock).start()
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreError, Unreadable
+from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBroken, StoreError, Unreadable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Seconds after which a refused write may be tried again. 5: arbitrary; disks and locks clear in seconds or not at all.
@@ -45,6 +45,9 @@ def middleware(log: Any) -> Any:
             return problem(422, "The idempotency key is taken", str(fault), operation_id=fault.operation_id)
         except JobHeld as fault:
             return problem(409, "The job is held", str(fault), operation_id=fault.operation_id)
+        except StoreBroken as fault:
+            log.error("request_outcome_unknown", path=request.path, error=str(fault))
+            return problem(503, "Not known", "It is not known whether this was stored; ask again, with the same key.")
         except (StoreError, OSError) as fault:
             log.warning("request_not_stored", path=request.path, error=str(fault))
             return problem(503, "Not stored", "Nothing was stored; try again later.")

@@ -19,11 +19,15 @@ class Watch:
         self._latest = op
         self._changed.set()
 
-    async def next(self) -> Operation:
-        """The newest state, once there is one newer than the last that was given."""
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._latest = None
+        self._changed.set()
+
+    async def next(self) -> Operation | None:
+        """The newest state, once there is one newer than the last that was given; None: the daemon stops."""
         await self._changed.wait()
         self._changed.clear()
-        assert self._latest is not None  # noqa: S101 - set before the event
         return self._latest
 
 
@@ -32,6 +36,14 @@ class Changes:
 
     def __init__(self) -> None:
         self._watches: dict[str, list[Watch]] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Let every waiter go, now and from now on: the daemon stops."""
+        self._is_closed = True
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.close()
 
     def publish(self, change: Change) -> None:
         """Hand a committed change to its watchers."""
@@ -42,6 +54,8 @@ class Changes:
     def watch(self, operation_id: str) -> Iterator[Watch]:
         """Watch an operation. Read its row only inside, else a change between the two is missed."""
         watch = Watch()
+        if self._is_closed:
+            watch.close()
         watches = self._watches.setdefault(operation_id, [])
         watches.append(watch)
         try:

@@ -74,6 +74,9 @@ class Exchange:
         return self.error.error_class if self.error else None
 
 
+Body = bytes | aiohttp.MultipartWriter | None
+
+
 @dataclass(slots=True)
 class Stream:
     """A result on its way: its head, and its bytes as they come. `chunks` raises OutcomeUnknown where it is cut."""
@@ -112,15 +115,23 @@ class Client:
         )
 
     async def send(self, peer: Peer, op: Operation, request: HttpRequest) -> Exchange:
-        """Send one request and read its whole answer, up to the cap. Raises nothing of the network's."""
+        """Send one request and read its whole answer, up to the cap.
+
+        Raises: OSError, for a file of ours; nothing of the network's.
+        """
         await self._wait_for_turn(peer)
+        with ExitStack() as opened:
+            body = self._body(request, opened)  # a file of ours that cannot be read is no fault of the provider
+            return await self._exchange(peer, op, request, body)
+
+    async def _exchange(self, peer: Peer, op: Operation, request: HttpRequest, body: Body) -> Exchange:
         sent_at = self._clock.now()
         try:
-            async with self._open(peer, op, request) as response:
-                body = await _read_capped(response, self._max_answer)
+            async with self._open(peer, op, request, body) as response:
+                received = await _read_capped(response, self._max_answer)
             headers = _headers(response)
             retry_after = schedule.retry_after_ms(headers, now_ms=self._clock.now())
-            answer = HttpResponse(response.status, headers, body, retry_after)
+            answer = HttpResponse(response.status, headers, received, retry_after)
             exchange = Exchange(request, sent_at, self._clock.now(), answer, credential=peer.credential_name)
         except (aiohttp.ClientError, TimeoutError, OSError, ProviderError, ValueError) as fault:
             error = _as_provider_error(fault)
@@ -133,7 +144,7 @@ class Client:
         """Fetch a result without holding it. Raises: NotSent, OutcomeUnknown."""
         await self._wait_for_turn(peer)
         try:
-            async with self._open(peer, op, request) as response:
+            async with self._open(peer, op, request, None) as response:
                 yield Stream(response.status, _headers(response), _chunks(response))
         except (aiohttp.ClientError, TimeoutError, OSError) as fault:
             raise _as_provider_error(fault) from fault
@@ -143,25 +154,23 @@ class Client:
         await self._session.close()
 
     @asynccontextmanager
-    async def _open(self, peer: Peer, op: Operation, request: HttpRequest) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(
+        self, peer: Peer, op: Operation, request: HttpRequest, body: Body
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = _url(peer, request)
         headers = {**request.headers, **_trace(op, request)}
         if url.origin() == peer.base_url.origin():
             headers.update(peer.credentials)
-        with ExitStack() as opened:
-            body = self._form(request.body, opened) if isinstance(request.body, Multipart) else request.body
-            async with self._session.request(
-                request.method,
-                url,
-                headers=headers,
-                data=body,
-                allow_redirects=False,
-                timeout=_timeout(request.purpose),
-            ) as response:
-                yield response
+        async with self._session.request(
+            request.method, url, headers=headers, data=body, allow_redirects=False, timeout=_timeout(request.purpose)
+        ) as response:
+            yield response
 
-    def _form(self, form: Multipart, opened: ExitStack) -> aiohttp.MultipartWriter:
-        """The form as aiohttp streams it; its file stays open as long as `opened`."""
+    def _body(self, request: HttpRequest, opened: ExitStack) -> Body:
+        """The body as aiohttp streams it; its file stays open as long as `opened`. Raises: OSError."""
+        if not isinstance(request.body, Multipart):
+            return request.body
+        form = request.body
         writer = aiohttp.MultipartWriter("form-data", boundary=form.boundary)
         for name, value in form.fields.items():
             writer.append(value).set_content_disposition("form-data", name=name)

@@ -8,7 +8,7 @@ from typing import Any
 from reconcile import deadlines
 from reconcile.client import Peer
 from reconcile.contract import Contract
-from reconcile.errors import RequestInvalid
+from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBusy, WriteRefused
 from reconcile.files import Files, FileWriter
 from reconcile.fingerprint import canonical_json, fingerprint
 from reconcile.model import JsonObject, Operation, Schedule, Spans
@@ -49,7 +49,7 @@ class Starter:
     async def start(self, peer: Peer, wish: StartWish) -> Started:
         """A new operation, or the one that the client key stands for.
 
-        Raises: RequestInvalid, KeyReused, JobHeld, StoreError, OSError. On each of them nothing is left behind.
+        Raises: RequestInvalid, KeyReused, JobHeld, StoreError, OSError. No input is left where surely no row stands.
         """
         contract = peer.provider.contract
         adopts = wish.remote_job_id is not None
@@ -68,7 +68,8 @@ class Starter:
         )
         try:
             started = await self._store.start(record)
-        except BaseException:
+        except (KeyReused, JobHeld, StoreBusy, WriteRefused):
+            # Only where the row surely does not stand: after an unknown commit, or a caller that went away, it may.
             self._drop(spooled)
             raise
         if not started.is_new:

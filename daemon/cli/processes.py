@@ -86,8 +86,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     except StoreBroken as fault:
         log.critical("store_broken", error=str(fault))
         return exits.STORE_BROKEN
-    except (StoreError, OSError) as fault:
+    except StoreError as fault:
         return _fail(exits.UNAVAILABLE, str(fault))
+    except OSError as fault:
+        return _fail(exits.UNAVAILABLE, fault.strerror or str(fault))
     return 0
 
 

@@ -94,8 +94,8 @@ class Operations:
             op = await found(self._deps.store, operation_id)
             try:
                 async with asyncio.timeout(seconds):
-                    while not is_enough(op):
-                        op = await watch.next()
+                    while not is_enough(op) and (newer := await watch.next()) is not None:
+                        op = newer
             except TimeoutError:
                 pass
             return op

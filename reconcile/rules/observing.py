@@ -1,5 +1,7 @@
 """Reads of the job, reads that failed, jobs that are gone, and events that ring."""
 
+from typing import Final
+
 from reconcile.classify import classify
 from reconcile.contract import GONE_RUN_MS, GONE_RUN_READS
 from reconcile.draft import Draft
@@ -17,6 +19,10 @@ from reconcile.model import (
 from reconcile.rules.ending import another_end, end, ended_as
 from reconcile.rules.waiting import deadline_after_a_try
 from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, STOPPED, TERMINAL, WATCHING, State
+
+#: Failed look-ups in a row after which the create deadline may fire: one lost answer is no "not found". 5: arbitrary,
+#: as many as open a provider's pause.
+LOOKUPS_TO_GIVE_UP: Final = 5
 
 
 def job_read(draft: Draft, evidence: JobRead) -> None:
@@ -154,7 +160,8 @@ def read_failed(draft: Draft, evidence: ReadFailed) -> None:
         draft.move(State.OBSERVATION_FAILED, reason)
     else:
         draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
-    deadline_after_a_try(draft)
+    if op.state not in CREATING or errors >= LOOKUPS_TO_GIVE_UP:
+        deadline_after_a_try(draft)
 
 
 def job_gone(draft: Draft, evidence: JobGone) -> None:

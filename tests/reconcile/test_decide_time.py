@@ -191,14 +191,21 @@ def test_while_cancelling_a_passed_result_deadline_does_not_fire(state: State) -
 
 def test_a_create_unknown_is_looked_up_until_its_deadline_and_then_a_person_is_asked() -> None:
     op, at = in_state(S.CREATE_UNKNOWN), NOW + 14 * MINUTE
-    for evidence in (LookupFound(()), ReadFailed("http_500")):
-        assert step(op, evidence, now=at - 1).operation.state is S.CREATE_UNKNOWN
-        after = step(op, evidence, now=at).operation
-        assert after.state is S.CREATE_UNRESOLVED
-        assert after.attention is not None
-        assert after.attention.reason == "create_unresolved"
-        assert after.deadlines.attention == at + 7 * DAY
-        assert next_action(after) is None
+    assert step(op, LookupFound(()), now=at - 1).operation.state is S.CREATE_UNKNOWN
+    after = step(op, LookupFound(()), now=at).operation
+    assert after.state is S.CREATE_UNRESOLVED
+    assert after.attention is not None
+    assert after.attention.reason == "create_unresolved"
+    assert after.deadlines.attention == at + 7 * DAY
+    assert next_action(after) is None
+
+
+def test_a_look_up_that_failed_has_not_looked_so_the_deadline_waits_for_one_that_did_or_for_five_in_a_row() -> None:
+    op, at = in_state(S.CREATE_UNKNOWN), NOW + HOUR
+    for _ in range(4):
+        op = step(op, ReadFailed("http_500"), now=at).operation
+        assert op.state is S.CREATE_UNKNOWN
+    assert step(op, ReadFailed("http_500"), now=at).operation.state is S.CREATE_UNRESOLVED
 
 
 def test_giving_up_is_named_apart_from_running_out_of_time() -> None:
