@@ -1,10 +1,11 @@
 """TOML to a frozen configuration, each fault told with file, full key path, what was found and what was expected."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from yarl import URL
 
@@ -12,8 +13,16 @@ from daemon.sections import Section, Sources
 from reconcile.contract import Contract
 from reconcile.errors import ConfigError, SecretInvalid
 from reconcile.provider import Provider
+from reconcile.redact import redact_url
 from reconcile.registry import KINDS, provider_for
-from reconcile.signatures import Key, read_secret
+from reconcile.signatures import ED25519_KEY_BYTES, MIN_HMAC_KEY_BYTES, Key, read_secret
+
+#: A host as it is sent: a name, in Punycode where it is not ASCII, or an address. What parses URLs takes anything.
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
+_SECRET_SHAPES: Final = (
+    f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whpk_` followed by base64 of"
+    f" {ED25519_KEY_BYTES}, and nothing around it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,15 @@ class Listener:
 
     host: str
     port: int
+
+    @classmethod
+    def read(cls, text: str) -> "Listener | None":
+        """`HOST:PORT` or `[HOST]:PORT`; None where it is neither."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
+            return None
+        return cls(host, int(port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +126,19 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
 
 def _listener(section: Section, default: str, *, must_be_local: bool = False) -> Listener:
     value = section.text("listen", default)
-    host, _, port = value.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    listener = Listener.read(value)
+    if listener is None:
         raise section.fault("listen", repr(value), "HOST:PORT, such as 127.0.0.1:8787")
-    if must_be_local and host not in ("127.0.0.1", "::1", "localhost"):
+    if must_be_local and listener.host not in ("127.0.0.1", "::1", "localhost"):
         raise section.fault("listen", repr(value), "a loopback address: the local API is not for the network")
-    return Listener(host, int(port))
+    return listener
 
 
 def _provider(name: str, section: Section, attention_ms: int | None) -> ProviderConfig:
     kind = section.text("kind")
     if kind not in KINDS:
         raise section.fault("kind", repr(kind), f"one of {', '.join(KINDS)}")
-    credentials, credential_name = _credentials(section)
+    credentials, credential_name = _credentials(section, provider_for(kind).contract)
     return ProviderConfig(
         name=name,
         provider=provider_for(kind, _tuned(provider_for(kind).contract, section, attention_ms)),
@@ -166,16 +183,24 @@ def _base_url(section: Section) -> URL:
         url = URL(text)
     except ValueError:
         url = URL("")
-    if url.scheme not in ("http", "https") or not url.host or url.user or url.query_string or url.fragment:
-        raise section.fault("base_url", repr(text), "an http or https URL without user, query or fragment")
+    is_bare = not (url.user or url.password or url.query_string or url.fragment)
+    if url.scheme not in ("http", "https") or not _HOST.fullmatch(url.raw_host or "") or not is_bare:
+        expected = "an http or https URL without user, password, query or fragment"
+        raise section.fault("base_url", _address_shown(text), expected)
     return url
 
 
-def _credentials(section: Section) -> tuple[dict[str, str], str | None]:
+def _address_shown(text: str) -> str:
+    """An address as it may stand in an error: a password in it, or a token in its query, is not for the log."""
+    shown = redact_url(text)
+    return repr(shown) if shown == text else f"{shown!r}, with more in it that is not shown"
+
+
+def _credentials(section: Section, contract: Contract) -> tuple[dict[str, str], str | None]:
     secret = section.secret_or_none("api_key")
     if secret is None:
         return {}, None
-    return {"Authorization": f"Bearer {secret}"}, section.secret_name("api_key")
+    return {contract.api_key_header: f"{contract.api_key_prefix}{secret}"}, section.secret_name("api_key")
 
 
 def _webhook_keys(section: Section) -> tuple[Key, ...]:
@@ -184,5 +209,7 @@ def _webhook_keys(section: Section) -> tuple[Key, ...]:
         try:
             keys.append(read_secret(secret))
         except SecretInvalid as fault:
-            raise section.fault(path, "a secret of another shape", str(fault)) from fault
+            # Its own expectation, where it states one, follows a semicolon; ours names every shape that is taken.
+            found = f"a secret that cannot be used ({str(fault).partition('; expected')[0]})"
+            raise section.fault(path, found, _SECRET_SHAPES) from fault
     return tuple(keys)

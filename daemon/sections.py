@@ -131,7 +131,9 @@ class Section:
         self._known.add(key)
         values = self._table.get(key, [])
         if not isinstance(values, list):
-            raise self.fault(key, _shown(values), 'a list of secrets, such as [ { credential = "NAME" } ]')
+            # Not shown: who forgets the brackets may have put the secret itself here.
+            expected = 'a list of secrets, each as { env = "NAME" }, { credential = "NAME" } or { file = "PATH" }'
+            raise self.fault(key, "a value of another shape", expected)
         return [(f"{key}[{i}]", self._secret(f"{key}[{i}]", value, None)) for i, value in enumerate(values)]
 
     def _secret(self, key: str, value: Any, base: Path | None) -> str:

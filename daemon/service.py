@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from daemon.config import Config, Listener
+from daemon.config import Config
+from daemon.listeners import bind, listen, make_runner
 from daemon.notify import Notifier
 from handlers.access import own_hosts
 from handlers.api.app import build_local_app
@@ -40,10 +41,6 @@ from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
 from reconcile.upkeep import Upkeep
 from reconcile.worker import Worker
-
-#: Seconds that requests under way at a stop get to end; waits are cut off and may be asked again.
-STOP_SECONDS: Final = 2
-
 
 @dataclass(slots=True)
 class Seams:
@@ -151,6 +148,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
             files=files,
             peers=peers,
             clock=seams.clock,
+            dice=seams.dice,
             meters=seams.meters,
             log=seams.log,
             token=token,
@@ -223,24 +221,33 @@ async def serve(config: Config, seams: Seams, *, on_ready: Callable[[str, str], 
 
     `on_ready` is told the addresses of the local and the public listener.
     """
-    stop = asyncio.Event()
     lock = StateLock(config.state_dir)
     try:
-        sockets = _bind(config.api), _bind(config.webhooks)
-        daemon = await assemble(config, seams, local_hosts=own_hosts(config.api.host, sockets[0].getsockname()[1]))
-        writer = seams.supervisor.start("writer", daemon.store.run())
-        try:
-            await daemon.recover()
-            await _run(config, seams, daemon, sockets, stop, writer, on_ready)
-        finally:
-            daemon.store.stop()
-            await asyncio.wait({writer})
-            await daemon.client.close()
-            await daemon.store.close()
-        if (fault := writer.exception()) is not None:
-            raise fault
+        # Closed here too: a start that fails further on has not yet handed them to a server.
+        with bind(config.api) as api, bind(config.webhooks) as webhooks:
+            await _serve_on((api, webhooks), config, seams, on_ready)
     finally:
         lock.release()
+
+
+async def _serve_on(
+    sockets: tuple[socket.socket, socket.socket],
+    config: Config,
+    seams: Seams,
+    on_ready: Callable[[str, str], None],
+) -> None:
+    daemon = await assemble(config, seams, local_hosts=own_hosts(config.api.host, sockets[0].getsockname()[1]))
+    writer = seams.supervisor.start("writer", daemon.store.run())
+    try:
+        await daemon.recover()
+        await _run(config, seams, daemon, sockets, writer, on_ready)
+    finally:
+        daemon.store.stop()
+        await asyncio.wait({writer})
+        await daemon.client.close()
+        await daemon.store.close()
+    if (fault := writer.exception()) is not None:
+        raise fault
 
 
 async def _run(
@@ -248,22 +255,18 @@ async def _run(
     seams: Seams,
     daemon: Daemon,
     sockets: tuple[socket.socket, socket.socket],
-    stop: asyncio.Event,
     writer: "asyncio.Task[None]",
     on_ready: Callable[[str, str], None],
 ) -> None:
-    loop = asyncio.get_running_loop()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _stop_all, stop, daemon)
-    runners = [
-        web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=STOP_SECONDS)
-        for app in (daemon.local, daemon.public)
-    ]
+    runners = [make_runner(app, public=app is daemon.public, log=seams.log) for app in (daemon.local, daemon.public)]
     notifier = Notifier()
     worker = seams.supervisor.start("worker", daemon.worker.run(stop))
     try:
-        local = await _listen(runners[0], sockets[0])
-        public = await _listen(runners[1], sockets[1])
+        local = await listen(runners[0], sockets[0])
+        public = await listen(runners[1], sockets[1])
         seams.log.info("ready", version=version(), api=local, webhooks=public, providers=sorted(config.providers))
         notifier.send("READY=1")
         on_ready(local, public)
@@ -290,22 +293,3 @@ def _stop_all(stop: asyncio.Event, daemon: Daemon) -> None:
 
 async def _waited(stop: asyncio.Event) -> None:
     await stop.wait()
-
-
-def _bind(listener: Listener) -> socket.socket:
-    """Take the address before anything is opened, so that a taken port is told first. Raises: OSError."""
-    sock = socket.socket(socket.AF_INET6 if ":" in listener.host else socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((listener.host, listener.port))
-    except OSError as fault:
-        sock.close()
-        raise OSError(fault.errno, f"cannot listen on {listener.host}:{listener.port}: {fault.strerror}") from fault
-    return sock
-
-
-async def _listen(runner: web.AppRunner, sock: socket.socket) -> str:
-    await runner.setup()
-    await web.SockSite(runner, sock).start()
-    host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

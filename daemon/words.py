@@ -3,7 +3,10 @@
 import re
 from typing import Any, Final
 
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+#: As `reconcile.read_json` refuses in ids: controls, half surrogate pairs, separators, marks that reorder text.
+_CONTROLS: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 def clean(value: object) -> str:

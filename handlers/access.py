@@ -40,7 +40,6 @@ def own_hosts(host: str, port: int) -> frozenset[str]:
 
 
 def _is_foreign_page(request: web.Request, hosts: frozenset[str]) -> bool:
-    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-        return True
-    origin = request.headers.get("Origin")
-    return origin is not None and origin.removeprefix("http://").removeprefix("https://").lower() not in hosts
+    sites = request.headers.getall("Sec-Fetch-Site", [])
+    origins = [o.removeprefix("http://").removeprefix("https://") for o in request.headers.getall("Origin", [])]
+    return any(site not in ("none", "same-origin") for site in sites) or any(o.lower() not in hosts for o in origins)

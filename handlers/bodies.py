@@ -33,13 +33,15 @@ _MESSAGES: Final[Mapping[State, str]] = {
     State.OBSERVING: "The job is running at {provider} and is NOT complete. " + _GO_ON,
     State.BLOCKED: "The job at {provider} waits for input and is NOT complete. Give the input, or cancel it.",
     State.INPUT_GIVEN: "The input is being sent to {provider}. The job is NOT complete. " + _GO_ON,
-    State.CANCEL_REQUESTED: "A cancel is being sent to {provider}. The job is NOT cancelled yet. " + _GO_ON,
+    State.CANCEL_REQUESTED: "A cancel is being sent to {provider}. The job is NOT cancelled yet and NOT complete. "
+    + _GO_ON,
     State.CANCELLING: (
-        "{provider} was asked to cancel. The job is NOT known to be cancelled; it may still succeed. " + _GO_ON
+        "{provider} was asked to cancel. The job is NOT known to be cancelled and is NOT complete; it may still"
+        " succeed. " + _GO_ON
     ),
     State.RESULT_COLLECTING: (
-        "{provider} says the job has ended as {word}; its results are being fetched and checked, so it is NOT known to"
-        " have succeeded. " + _GO_ON
+        "{provider} says the job has ended as {word}; its results are being fetched and checked, so it is NOT complete"
+        " and NOT known to have succeeded. " + _GO_ON
     ),
     State.CREATE_UNRESOLVED: "It is not known whether {provider} ever got the create. " + _ASK,
     State.CONTRACT_VIOLATION: "More than one job at {provider} stands for this operation. " + _ASK,
@@ -172,13 +174,14 @@ def item(view: ItemView, op: Operation) -> dict[str, Any]:
     """One item of the local API; a submitted id that no result names takes the end's own word."""
     outcome, reason = view.outcome, view.reason
     if outcome == "submitted":
-        outcome, reason = (op.outcome if op.outcome in _ABSENT_WORDS else None) or "pending", "absent"
-        reason = reason if op.is_terminal else ""
+        outcome = absent_outcome(op) or "pending"
+        reason = "absent" if op.is_terminal else ""
     return {"item_id": view.item_id, "outcome": outcome, "reason": reason or None}
 
 
-#: Ends that reach every submitted id although no result names it.
-_ABSENT_WORDS: Final = frozenset({"failed", "cancelled"})
+def absent_outcome(op: Operation) -> str | None:
+    """What a submitted id that no result names came to: the word of the end, None while there is none."""
+    return op.outcome if op.outcome in ("failed", "cancelled") else None
 
 
 def rfc3339(at: UnixMs | None) -> str | None:

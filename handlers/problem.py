@@ -7,6 +7,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBroken, StoreError, Unreadable
+from reconcile.seams import Dice
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Seconds after which a refused write may be tried again. 5: arbitrary; disks and locks clear in seconds or not at all.
@@ -25,7 +26,7 @@ def problem(
     return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)
 
 
-def middleware(log: Any) -> Any:
+def middleware(log: Any, dice: Dice) -> Any:
     """Turns whatever a handler raises into a problem document; an error of ours is logged with its traceback."""
 
     @web.middleware
@@ -37,8 +38,10 @@ def middleware(log: Any) -> Any:
                 raise
             return _with_headers(problem(refusal.status, refusal.reason, refusal.text or refusal.reason), refusal)
         except RequestInvalid as fault:
-            errors = [{"pointer": fault.pointer, "message": str(fault.args[0])}]
+            errors = [{"pointer": fault.pointer, "message": fault.message}]
             return problem(fault.status, "The request cannot be used", str(fault), errors=errors)
+        except web.RequestPayloadError:
+            return problem(400, "The body cannot be read", "Its transfer or content encoding is broken.")
         except Unreadable as fault:
             return problem(400, "The body is not the JSON we accept", fault.reason)
         except KeyReused as fault:
@@ -52,8 +55,9 @@ def middleware(log: Any) -> Any:
             log.warning("request_not_stored", path=request.path, error=str(fault))
             return problem(503, "Not stored", "Nothing was stored; try again later.")
         except Exception:  # the rim: a fault of ours must not show its inside
-            log.exception("request_failed", path=request.path)
-            return problem(500, "Internal error", "The fault was logged.")
+            trace_id = dice.trace_id()
+            log.exception("request_failed", path=request.path, trace_id=trace_id)
+            return problem(500, "Internal error", "The fault was logged under this trace id.", trace_id=trace_id)
 
     return problems
 

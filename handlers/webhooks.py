@@ -38,18 +38,30 @@ class PublicDeps:
 
 def build_public_app(deps: PublicDeps) -> web.Application:
     """`POST /webhooks/{provider}` and nothing else."""
-    app = web.Application(middlewares=[_only_origin_form], client_max_size=deps.max_body + 1)
+    app = web.Application(middlewares=[_rim(deps)], client_max_size=deps.max_body + 1)
     receiver = _Receiver(deps)
     app.router.add_post("/webhooks/{provider}", receiver.receive)
     return app
 
 
-@web.middleware
-async def _only_origin_form(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A proxy-style target (`POST http://other/webhooks/x`) is not ours to answer (S15)."""
-    if not request.raw_path.startswith("/"):
-        return web.Response(status=404)
-    return await handler(request)
+def _rim(deps: PublicDeps) -> Any:
+    """What is not ours is 404 and counted, so that a wrong path shows; a fault of ours is 503: send it again."""
+
+    @web.middleware
+    async def rim(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if not request.raw_path.startswith("/"):  # a proxy-style target (`POST http://other/webhooks/x`, S15)
+                raise web.HTTPNotFound
+            return await handler(request)
+        except web.HTTPException as refusal:
+            deps.meters.count("webhooks", provider="-", answer="refused", reason=f"http_{refusal.status}")
+            allow = {"Allow": refusal.headers["Allow"]} if "Allow" in refusal.headers else None
+            return web.Response(status=refusal.status, headers=allow)
+        except Exception:  # the rim: nothing of our inside reaches a stranger
+            deps.log.exception("webhook_failed", path=request.path)
+            return web.Response(status=503, headers={"Retry-After": str(RETRY_SECONDS)})
+
+    return rim
 
 
 class _Receiver:
@@ -61,7 +73,7 @@ class _Receiver:
         name = request.match_info["provider"]
         keys, peer = self._deps.keys.get(name), self._deps.peers.get(name)
         if keys is None or peer is None:
-            return web.Response(status=404)
+            raise web.HTTPNotFound
         if request.headers.getall("Content-Encoding", ()):
             return self._refuse(name, 415, "content-encoding")
         try:

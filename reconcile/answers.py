@@ -6,7 +6,7 @@ whether the error is the provider's own, and whether it speaks of this request.
 
 from typing import Final
 
-from reconcile.model import (
+from reconcile.evidence import (
     CancelAnswer,
     CancelAnswered,
     CollectFailed,
@@ -15,8 +15,8 @@ from reconcile.model import (
     CreateUnknown,
     JobGone,
     ReadFailed,
-    RemoteError,
 )
+from reconcile.model import RemoteError
 from reconcile.provider import HttpResponse
 
 #: Create answers that surely made no job, whatever the body says.

@@ -5,21 +5,23 @@ No answer is interpreted here: an exchange is an answer or an error class, and w
 
 import asyncio
 import hashlib
+import os
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import BinaryIO, Final
 
 import aiohttp
 from yarl import URL
 
 from reconcile import limits, schedule
 from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
-from reconcile.files import Files
+from reconcile.files import CHUNK, Files
 from reconcile.limits import NO_PAUSE, Allowance, Pause, Rate
 from reconcile.model import Operation, UnixMs
-from reconcile.provider import Headers, HttpRequest, HttpResponse, Multipart, Provider, Purpose
+from reconcile.provider import Headers, HttpRequest, HttpResponse, JsonLines, Multipart, Provider, Purpose
 from reconcile.redact import Redactor
 from reconcile.seams import Clock, Dice
 
@@ -28,9 +30,13 @@ READ_SECONDS: Final = 30
 CREATE_SECONDS: Final = 60
 #: Seconds without a byte while a file travels either way. 60: arbitrary; a total would forbid large files.
 SILENCE_SECONDS: Final = 60
+#: Bytes a second that a streamed create needs at least. 100 kB: arbitrary; 256 MB may then take 45 minutes.
+SLOWEST_BYTES: Final = 100_000
 #: Seconds an unused connection is kept. 4: uvicorn, behind several providers, closes after 5, and a request that meets
 #: the closing connection would leave a create unknown for nothing.
 KEEPALIVE_SECONDS: Final = 4
+#: Requests that an error rate is told over. 100: arbitrary.
+RECENT: Final = 100
 _TRANSFERS: Final = frozenset({Purpose.UPLOAD, Purpose.RESULT})
 _CREATES: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
 
@@ -48,6 +54,9 @@ class Peer:
     credential_name: str | None = None
     pause: Pause = NO_PAUSE
     allowance: Allowance = field(default_factory=Allowance)
+    #: How the last requests went, for people: True where an answer came that was no error of the provider.
+    recent: "deque[bool]" = field(default_factory=lambda: deque(maxlen=RECENT))
+    last_good_read_at: UnixMs | None = None
 
     @property
     def rate(self) -> Rate:
@@ -74,7 +83,32 @@ class Exchange:
         return self.error.error_class if self.error else None
 
 
-Body = bytes | aiohttp.MultipartWriter | None
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A `JsonLines` body piece by piece: each line's end becomes a comma, so that its length is known beforehand."""
+
+    lines: JsonLines
+    file: BinaryIO
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole body: all but the last line's end."""
+        return len(self.lines.prefix) + self._length() + len(self.lines.suffix)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The body's bytes. Raises: OSError."""
+        yield self.lines.prefix
+        left = self._length()
+        while left > 0 and (chunk := self.file.read(min(CHUNK, left))):
+            left -= len(chunk)
+            yield chunk.replace(b"\n", b",")
+        yield self.lines.suffix
+
+    def _length(self) -> int:
+        return max(0, os.fstat(self.file.fileno()).st_size - 1)
+
+
+Body = bytes | aiohttp.MultipartWriter | Joined | None
 
 
 @dataclass(slots=True)
@@ -131,7 +165,8 @@ class Client:
                 received = await _read_capped(response, self._max_answer)
             headers = _headers(response)
             retry_after = schedule.retry_after_ms(headers, now_ms=self._clock.now())
-            answer = HttpResponse(response.status, headers, received, retry_after)
+            # Struck out before anybody reads it: providers quote what they were sent, keys included (N37).
+            answer = HttpResponse(response.status, headers, self.redactor.data(received), retry_after)
             exchange = Exchange(request, sent_at, self._clock.now(), answer, credential=peer.credential_name)
         except (aiohttp.ClientError, TimeoutError, OSError, ProviderError, ValueError) as fault:
             error = _as_provider_error(fault)
@@ -143,11 +178,20 @@ class Client:
     async def stream(self, peer: Peer, op: Operation, request: HttpRequest) -> AsyncIterator[Stream]:
         """Fetch a result without holding it. Raises: NotSent, OutcomeUnknown."""
         await self._wait_for_turn(peer)
-        try:
-            async with self._open(peer, op, request, None) as response:
-                yield Stream(response.status, _headers(response), _chunks(response))
-        except (aiohttp.ClientError, TimeoutError, OSError) as fault:
-            raise _as_provider_error(fault) from fault
+        sent_at = self._clock.now()
+        async with AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(self._open(peer, op, request, None))
+            except (aiohttp.ClientError, TimeoutError, OSError) as fault:
+                error = _as_provider_error(fault)
+                self.note(peer, Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name))
+                raise error from fault
+            headers = _headers(response)
+            wait = schedule.retry_after_ms(headers, now_ms=self._clock.now())
+            head = HttpResponse(response.status, headers, b"", wait)
+            self.note(peer, Exchange(request, sent_at, self._clock.now(), head, credential=peer.credential_name))
+            # What the reader raises from here on is its own: a full disk of ours is no fault of the provider.
+            yield Stream(response.status, headers, _chunks(response))
 
     async def close(self) -> None:
         """Close the session and its connections."""
@@ -161,20 +205,30 @@ class Client:
         headers = {**request.headers, **_trace(op, request)}
         if url.origin() == peer.base_url.origin():
             headers.update(peer.credentials)
+        timeout = _timeout(request.purpose)
+        if isinstance(body, Joined):
+            headers["Content-Length"] = str(body.size)
+            timeout = aiohttp.ClientTimeout(total=CREATE_SECONDS + body.size / SLOWEST_BYTES)
         async with self._session.request(
-            request.method, url, headers=headers, data=body, allow_redirects=False, timeout=_timeout(request.purpose)
+            request.method, url, headers=headers, data=body, allow_redirects=False, timeout=timeout
         ) as response:
             yield response
 
     def _body(self, request: HttpRequest, opened: ExitStack) -> Body:
         """The body as aiohttp streams it; its file stays open as long as `opened`. Raises: OSError."""
-        if not isinstance(request.body, Multipart):
-            return request.body
-        form = request.body
+        match request.body:
+            case Multipart() as form:
+                return self._form(form, opened)
+            case JsonLines() as lines:
+                return Joined(lines, opened.enter_context(self._files.open(lines.spool_ref)))
+            case plain:
+                return plain
+
+    def _form(self, form: Multipart, opened: ExitStack) -> aiohttp.MultipartWriter:
         writer = aiohttp.MultipartWriter("form-data", boundary=form.boundary)
         for name, value in form.fields.items():
             writer.append(value).set_content_disposition("form-data", name=name)
-        file = opened.enter_context(self._files.path(form.file.spool_ref).open("rb"))
+        file = opened.enter_context(self._files.open(form.file.spool_ref))
         part = writer.append(file, {"Content-Type": form.file.content_type})
         part.set_content_disposition("form-data", name=form.file.field_name, filename=form.file.file_name)
         return writer
@@ -190,6 +244,10 @@ class Client:
     def note(self, peer: Peer, exchange: Exchange, *, create_not_accepted: bool = False) -> None:
         """Let the peer's pause follow from what came back."""
         now, answer = exchange.ended_at, exchange.response
+        went_well = answer is not None and answer.status < 500 and answer.status not in (401, 403, 429)
+        peer.recent.append(went_well)
+        if went_well and exchange.request.purpose in (Purpose.STATUS, Purpose.LOOKUP):
+            peer.last_good_read_at = now
         if answer is not None and answer.status < 400:
             peer.pause = limits.after_success(peer.pause, now_ms=now)
             return
@@ -206,8 +264,23 @@ class Client:
 
 def _url(peer: Peer, request: HttpRequest) -> URL:
     base = str(peer.base_url).rstrip("/")
+    if request.url is not None:
+        return _named_url(peer, URL(f"{base}/"), request.url)
     url = URL(f"{base}/{request.path.lstrip('/')}", encoded=True)
     return url.with_query(dict(request.query)) if request.query else url
+
+
+def _named_url(peer: Peer, base: URL, name: str) -> URL:
+    """Where a URL or path in the provider's own words leads. Raises: NotSent, where that is a stranger (C05)."""
+    try:
+        url = base.join(URL(name)).with_user(None)
+        is_own = url.origin() == base.origin()
+    except ValueError as fault:
+        raise NotSent("bad_url", str(fault)) from fault
+    is_storage = url.host in peer.provider.contract.storage_hosts and url.scheme in ("https", base.scheme)
+    if not is_own and not is_storage:
+        raise NotSent(f"foreign_host:{url.host_port_subcomponent}", "not the configured host: nobody was asked")
+    return url
 
 
 def _trace(op: Operation, request: HttpRequest) -> dict[str, str]:

@@ -14,20 +14,9 @@ from typing import Any, Final
 from reconcile import conclude
 from reconcile.client import Client, Exchange, Peer, Stream
 from reconcile.errors import OutcomeUnknown, ProviderError, Unreadable
+from reconcile.evidence import Collected, CollectFailed, ResultIsFailure
 from reconcile.files import Files, FileWriter
-from reconcile.model import (
-    Collected,
-    CollectFailed,
-    Operation,
-    Problems,
-    ResultInfo,
-    ResultIsFailure,
-    ResultRef,
-    Summary,
-    UnixMs,
-    Verdict,
-    VerdictKind,
-)
+from reconcile.model import Operation, Problems, ResultInfo, ResultRef, Summary, UnixMs, Verdict, VerdictKind
 from reconcile.provider import Headers, HttpRequest, HttpResponse
 from reconcile.schedule import retry_after_ms
 from reconcile.seams import Clock
@@ -93,6 +82,8 @@ class Collector:
     async def collect(self, peer: Peer, op: Operation, attempt: int) -> Outcome:
         """One try. Raises: StoreError, OSError (a full disk: the lease runs out and the try is made again)."""
         verdict = op.verdict or Verdict(VerdictKind.DONE_UNKNOWN_OUTCOME, None)
+        if op.results_gone:
+            return Outcome(CollectFailed("results_dropped", is_final=True), ())
         if is_not_ready(op, verdict):
             return Outcome(CollectFailed("no_result_named"), ())
         this = _Try(op, attempt)

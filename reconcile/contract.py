@@ -47,13 +47,16 @@ class PollPlan:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """How a lost create is found again. `is_sure`: the marker cannot belong to anybody else's job."""
+    """How a lost create is found again. `is_sure`: what is found cannot be anybody else's job."""
 
     is_sure: bool
     #: How long the list may lag behind a create, ms.
     lag_ms: int = 0
     #: Pages read in one look-up at most.
     max_pages: int = 20
+    #: Set where the list is documented to be newest first: jobs older than the operation by more than this, ms, end
+    #: the walk. It allows for two clocks that differ.
+    skew_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,9 @@ class Contract:
     results_kept_ms: int | None = None
     #: Hosts other than the provider's own that results may be fetched from, without credentials.
     storage_hosts: tuple[str, ...] = ()
+    #: The header that bears the key, and what stands before the key in it.
+    api_key_header: str = "Authorization"
+    api_key_prefix: str = "Bearer "
     create_within_ms: int = CREATE_WITHIN_MS
     input_within_ms: int = INPUT_WITHIN_MS
     attention_within_ms: int = ATTENTION_WITHIN_MS

@@ -7,12 +7,11 @@ stands in `rules`, a file a group of rows; here is only which rule answers for w
 
 from reconcile.contract import Contract
 from reconcile.draft import Draft, next_action
-from reconcile.model import (
+from reconcile.evidence import (
     AboutToSend,
     Accepted,
     CancelAnswered,
     CancelAsked,
-    Change,
     Collected,
     CollectFailed,
     CreateNotAccepted,
@@ -28,12 +27,11 @@ from reconcile.model import (
     JobGone,
     JobRead,
     LookupFound,
-    Operation,
     ReadFailed,
     ResultIsFailure,
     StepDone,
-    UnixMs,
 )
+from reconcile.model import Change, Operation, UnixMs
 from reconcile.rules import collecting, creating, observing, waiting, wishes
 from reconcile.states import State
 

@@ -175,7 +175,13 @@ class Draft:
             last = self._entries[-1]
             self._entries[-1] = replace(last, facts={**last.facts, **facts})
         self._plan()
-        return Change(self.op, tuple(self._entries), is_news=self.is_news, verdict=self.verdict)
+        return Change(
+            self.op,
+            tuple(self._entries),
+            is_news=self.is_news,
+            verdict=self.verdict,
+            contract_version=self.contract.version,
+        )
 
     def _plan(self) -> None:
         op = self.op
@@ -188,6 +194,7 @@ class Draft:
             times.append(op.schedule.due_at)
         priority = PRIORITY_OF[action] if action else Priority.SWEPT
         self.set_schedule(
+            deadline_at=deadline,
             due_at=min(times, default=op.schedule.due_at),
             priority=min(priority, Priority.RUNG) if self._rung else priority,
             marks_on_claim=self._next_has_effect(action),

@@ -7,10 +7,10 @@ over from a crash and goes. A `ref` is a relative path made of our own ids only,
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from reconcile.seams import Supervisor
 
@@ -113,17 +113,15 @@ class Files:
         path = self.path(ref)
         return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
 
+    def open(self, ref: str) -> BinaryIO:
+        """A finished file, to be read; a link in its place is not followed. Raises: OSError."""
+        return open(os.open(self.path(ref), os.O_RDONLY | os.O_NOFOLLOW), "rb")  # noqa: PTH123 - by descriptor
+
     def read(self, ref: str, start: int, length: int) -> bytes:
         """A stretch of a file. Raises: OSError."""
-        with open(os.open(self.path(ref), os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123 - by descriptor
+        with self.open(ref) as file:
             file.seek(start)
             return file.read(length)
-
-    async def stream(self, ref: str) -> AsyncIterator[bytes]:
-        """A whole file in chunks. Raises: OSError."""
-        with open(os.open(self.path(ref), os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:  # noqa: ASYNC230, PTH123
-            while chunk := file.read(CHUNK):
-                yield chunk
 
     async def offload(self, function: Callable[[], None]) -> None:
         """Run a blocking step off the loop."""

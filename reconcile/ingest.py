@@ -12,18 +12,8 @@ from reconcile.changes import Changes
 from reconcile.client import Exchange
 from reconcile.contract import Contract
 from reconcile.decide import decide
-from reconcile.model import (
-    Accepted,
-    CancelAnswered,
-    Change,
-    EntryKind,
-    Evidence,
-    FinishedAtOnce,
-    JobRead,
-    Observation,
-    Operation,
-    UnixMs,
-)
+from reconcile.evidence import Accepted, CancelAnswered, Evidence, FinishedAtOnce, JobRead
+from reconcile.model import Change, EntryKind, Observation, Operation, UnixMs
 from reconcile.redact import Redactor
 from reconcile.seams import Clock, Dice, Meters
 from reconcile.store.events import EventRecord

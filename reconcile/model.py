@@ -93,11 +93,15 @@ class Observation:
     remote_status: str | None = None
     progress: Progress | None = None
     results: tuple[ResultRef, ...] = ()
+    #: The provider says that it has dropped the results: no fetch is tried.
+    results_gone: bool = False
     #: Items the provider says it has finished. Above 0 while no result is named: the files are not ready yet.
     finished_items: int | None = None
     total_items: int | None = None
     error: RemoteError | None = None
     provider_at: UnixMs | None = None
+    #: When the provider says it made the job; read where a look-up goes by it.
+    created_at: UnixMs | None = None
     #: What the contract's marker reads on this job (an input file id, our own operation id, ...).
     marker: str | None = None
 
@@ -208,6 +212,8 @@ class Schedule:
 
     due_at: UnixMs
     priority: int = Priority.SWEPT
+    #: When the present state's own deadline fires, whatever else is due.
+    deadline_at: UnixMs | None = None
     #: Polls since the last change of the remote status; the n of the backoff counts from 1.
     polls: int = 0
     #: Errors in a row: polls while observing, tries while collecting.
@@ -255,6 +261,7 @@ class Operation:
     #: The end that led to collection, and what it named; kept for the next try and for `accept`.
     verdict: Verdict | None = None
     results: tuple[ResultRef, ...] = ()
+    results_gone: bool = False
     finished_items: int | None = None
     total_items: int | None = None
     collect_attempt: int = 0
@@ -330,229 +337,7 @@ class Change:
     is_news: bool = False
     #: What classify said on the way; `known=False` is logged and counted.
     verdict: Verdict | None = None
+    #: Version of the contract that judged (J4).
+    contract_version: int = 0
     #: Why a client's wish was not taken (409); the operation is unchanged then.
     refusal: str | None = None
-
-
-# ---- evidence ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The create answer, or a look-up, names the job."""
-
-    observation: Observation
-    by_lookup: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedAtOnce:
-    """The create answer holds the result itself; a job id may be missing (A5)."""
-
-    observation: Observation
-
-
-@dataclass(frozen=True, slots=True)
-class CreateRejected:
-    """The provider's own definite no to this very request."""
-
-    error: RemoteError
-
-
-@dataclass(frozen=True, slots=True)
-class CreateNotAccepted:
-    """Surely no job was made: never connected, 401, 429, a documented "busy", an account or path fault."""
-
-    error_class: str
-    retry_after_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CreateUnknown:
-    """The create may or may not have arrived."""
-
-    error_class: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepDone:
-    """A submit step before the create succeeded; the create follows under the same lease, so its mark is set."""
-
-    step: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class AboutToSend:
-    """A create that no earlier step announced leaves next: its send mark is set."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookupFound:
-    """A look-up's answer that is not one sure job: none, or several."""
-
-    job_ids: tuple[str, ...]
-    is_sure: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class JobRead:
-    """An authenticated read of the job: its own status call, or a list page that shows it."""
-
-    observation: Observation
-    hint_ms: int | None = None
-    #: The event that made it due, for the history's words.
-    rung_by: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFailed:
-    """A request sent to read the job gave no readable answer."""
-
-    error_class: str
-    retry_after_ms: int | None = None
-    #: False for 401 and 403: they speak of the account, and cost the job no budget.
-    counts: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class JobGone:
-    """One answer of a run: the provider says it does not know this job."""
-
-    error_class: str = "http_404"
-    #: An end that a verified event has told before; after a whole run it leads to collection.
-    announced: Verdict | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EventSeen:
-    """A verified event. `is_ours`: it bears this operation's own marker; `is_other_content`: its id was used before."""
-
-    observation: Observation
-    is_ours: bool = False
-    is_other_content: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAsked:
-    """A person or client wants the job stopped."""
-
-    cancel_id: str
-    by: str
-    reason: str
-    effect: str
-
-
-class CancelAnswer(StrEnum):
-    """What the cancel call's answer meant."""
-
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
-    NOT_FOUND = "not_found"
-    TOO_LATE = "too_late"
-    NOT_ACCEPTED = "not_accepted"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAnswered:
-    """The answer to our one cancel call."""
-
-    answer: CancelAnswer
-    error_class: str | None = None
-    retry_after_ms: int | None = None
-    observation: Observation | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InputAsked:
-    """A client gives what a blocked job waits for."""
-
-    input_id: str
-    by: str
-
-
-class InputAnswer(StrEnum):
-    """What the input call's answer meant."""
-
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
-    NOT_ACCEPTED = "not_accepted"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class InputAnswered:
-    """The answer to our one input call."""
-
-    answer: InputAnswer
-    error_class: str | None = None
-    retry_after_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """Everything named was fetched, checked and indexed under `info.attempt`."""
-
-    info: ResultInfo
-    summary: Summary
-    #: An inline result that the provider itself calls partial.
-    is_partial: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CollectFailed:
-    """One try failed; the job is read again before the next."""
-
-    error_class: str
-    retry_after_ms: int | None = None
-    #: The provider said that it dropped the result, or a consuming fetch was cut: no further try.
-    is_final: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ResultIsFailure:
-    """The result call answered with the job's own failure."""
-
-    error: RemoteError
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlinePassed:
-    """A state's time is up. `last_read`: a read of the job was tried after that moment."""
-
-    name: str
-    last_read: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FoundAtStart:
-    """What a restart finds: `mark` open means the answer to a request with an effect was never recorded."""
-
-    is_repeatable: bool = False
-    is_restored_backup: bool = False
-
-
-Evidence = (
-    Accepted
-    | FinishedAtOnce
-    | CreateRejected
-    | CreateNotAccepted
-    | CreateUnknown
-    | StepDone
-    | AboutToSend
-    | LookupFound
-    | JobRead
-    | ReadFailed
-    | JobGone
-    | EventSeen
-    | CancelAsked
-    | CancelAnswered
-    | InputAsked
-    | InputAnswered
-    | Collected
-    | CollectFailed
-    | ResultIsFailure
-    | DeadlinePassed
-    | FoundAtStart
-)

@@ -10,19 +10,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from reconcile.contract import Contract
-from reconcile.model import (
-    CancelAnswered,
-    CollectFailed,
-    Evidence,
-    JobGone,
-    JobRead,
-    JsonObject,
-    Observation,
-    Operation,
-    ReadFailed,
-    ResultIsFailure,
-    ResultRef,
-)
+from reconcile.evidence import CancelAnswered, CollectFailed, Evidence, JobGone, JobRead, ReadFailed, ResultIsFailure
+from reconcile.model import JsonObject, Observation, Operation, ResultRef
 
 #: Lower-cased names; a name that came twice has two values.
 Headers = Mapping[str, Sequence[str]]
@@ -60,6 +49,18 @@ class Multipart:
 
 
 @dataclass(frozen=True, slots=True)
+class JsonLines:
+    """A JSON body around a spooled file: `prefix`, the file's lines joined by commas, `suffix`. Streamed, never held.
+
+    Each line of the file is one JSON value and ends in a newline, the last one too.
+    """
+
+    spool_ref: str
+    prefix: bytes
+    suffix: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class HttpRequest:
     """A request below the provider's base URL. `path` segments are already percent-encoded."""
 
@@ -68,7 +69,10 @@ class HttpRequest:
     purpose: Purpose
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | Multipart | None = None
+    body: bytes | Multipart | JsonLines | None = None
+    #: A place that the provider named: a URL, or a path to be read from the base URL. It stands for `path` and `query`,
+    #: and the client asks nobody there but the provider itself and the contract's `storage_hosts`.
+    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,10 @@ class Provider(Protocol):
 
     def marker(self, op: Operation) -> str | None:
         """The value that `Observation.marker` carries on this operation's own job, None where nothing marks it."""
+        ...
+
+    def is_candidate(self, op: Operation, seen: Observation) -> bool:
+        """Whether a listed job may be the one that this operation's lost create made; how sure that is: `Lookup`."""
         ...
 
     def cancel(self, op: Operation) -> HttpRequest:

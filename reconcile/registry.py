@@ -6,11 +6,16 @@ from typing import Final
 
 from reconcile.contract import Contract
 from reconcile.provider import Provider
+from reconcile.providers.anthropic_batches.adapter import AnthropicBatches
+from reconcile.providers.anthropic_batches.contract import CONTRACT as ANTHROPIC_BATCHES
 from reconcile.providers.openai_batch.adapter import OpenAIBatch
 from reconcile.providers.openai_batch.contract import CONTRACT as OPENAI_BATCH
 
 #: Each kind as (its own contract, how an adapter is made of a contract).
-_PROVIDERS: Final[tuple[tuple[Contract, Callable[[Contract], Provider]], ...]] = ((OPENAI_BATCH, OpenAIBatch),)
+_PROVIDERS: Final[tuple[tuple[Contract, Callable[[Contract], Provider]], ...]] = (
+    (OPENAI_BATCH, OpenAIBatch),
+    (ANTHROPIC_BATCHES, AnthropicBatches),
+)
 
 #: The kinds, in the order of the tuple.
 KINDS: Final = tuple(contract.kind for contract, _ in _PROVIDERS)

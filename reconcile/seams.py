@@ -57,6 +57,10 @@ class Meters(Protocol):
         """Add `amount` to the counter `name`."""
         ...
 
+    def total(self, name: str, **labels: str) -> int:
+        """The counter `name`, summed over all label sets that hold `labels`; since the start of the process."""
+        ...
+
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Put `value` into the histogram `name`."""
         ...

@@ -65,6 +65,7 @@ class Starter:
             items=spooled.items if spooled else (),
             client_key=wish.client_key,
             content=wish.content,
+            draw=self._dice.draw(),
         )
         try:
             started = await self._store.start(record)

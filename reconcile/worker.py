@@ -12,15 +12,14 @@ from typing import Any, Final
 from reconcile import limits
 from reconcile.client import Client, Exchange, Peer
 from reconcile.collect import Collector
+from reconcile.contract import Lookup
 from reconcile.decide import next_action
 from reconcile.errors import NotSent, StoreBroken, StoreError
-from reconcile.ingest import Ingest
-from reconcile.model import (
+from reconcile.evidence import (
     AboutToSend,
     Accepted,
     CancelAnswer,
     CancelAnswered,
-    Change,
     CreateNotAccepted,
     CreateUnknown,
     DeadlinePassed,
@@ -28,12 +27,11 @@ from reconcile.model import (
     FoundAtStart,
     JobRead,
     LookupFound,
-    Observation,
-    Operation,
     ReadFailed,
     StepDone,
-    UnixMs,
 )
+from reconcile.ingest import Ingest
+from reconcile.model import Change, Observation, Operation, UnixMs
 from reconcile.provider import Page, Step
 from reconcile.seams import Clock, Supervisor
 from reconcile.states import STOPPED, Action, State
@@ -44,6 +42,8 @@ from reconcile.store.store import Store
 #: missed renewals, and a dead owner's work waits no longer than a minute.
 LEASE_MS: Final = 60_000
 RENEW_MS: Final = 20_000
+#: Bytes shown of an answer that could not be read. 200: enough to tell a proxy's page from the provider.
+MAX_SHOWN: Final = 200
 #: Seconds that running actions get at a stop. 20: below the unit's TimeoutStopSec (45), above most requests.
 GRACE_SECONDS: Final = 20
 #: Wait after the store refused a claim, ms. 1 s: arbitrary; a full disk does not clear faster.
@@ -115,8 +115,9 @@ class Worker:
         """Lease what is due and start its actions; gives the time to look again."""
         now = self._clock.now()
         room = {name: self._room(peer, now) for name, peer in self._peers.items()}
+        paused = frozenset(name for name, peer in self._peers.items() if not limits.may_send(peer.pause, now))
         try:
-            claimed = await self._store.claim(ClaimWish(self._owner, now, LEASE_MS, room))
+            claimed = await self._store.claim(ClaimWish(self._owner, now, LEASE_MS, room, paused))
         except StoreBroken:
             raise
         except StoreError as fault:
@@ -127,17 +128,18 @@ class Worker:
         for claim in claimed.claims:
             self._start(claim)
         times = [self._look_again(name, due_at) for name, due_at in claimed.next_due.items()]
+        times += [self._peers[name].pause.until_ms for name in paused]
         if claimed.next_expiry is not None:
             times.append(claimed.next_expiry)
         return min((t for t in times if t is not None), default=_far(now))
 
-    def _look_again(self, name: str, due_at: UnixMs) -> UnixMs | None:
+    def _look_again(self, name: str, next_at: UnixMs) -> UnixMs | None:
         """When a provider's next row can be taken; None: when a running action ends, which wakes the loop."""
-        pause = self._peers[name].pause
-        if pause.until_ms is not None:
-            return max(due_at, pause.until_ms) if not self._busy(name) else None
-        now = self._clock.now()
-        return due_at if due_at > now or self._room(self._peers[name], now) > 0 else None
+        peer, now = self._peers[name], self._clock.now()
+        until = peer.pause.until_ms
+        if until is not None and now < until:
+            return min(next_at, until)
+        return next_at if next_at > now or self._room(peer, now) > 0 else None
 
     def _room(self, peer: Peer, now: UnixMs) -> int:
         concurrency = peer.provider.contract.limits.concurrency
@@ -167,7 +169,8 @@ class Worker:
     async def _run_action(self, claim: Claim) -> None:
         op = claim.operation
         try:
-            await Act(self._peers[op.provider], claim, self._client, self._ingest, self._collector, self._clock).run()
+            peer = self._peers[op.provider]
+            await Act(peer, claim, self._client, self._ingest, self._collector, self._clock, self._log).run()
         except StoreBroken:
             raise  # the writer's own task ends the process
         except (StoreError, OSError) as fault:
@@ -194,7 +197,14 @@ class Act:
     """One action on one leased row."""
 
     def __init__(
-        self, peer: Peer, claim: Claim, client: Client, ingest: Ingest, collector: Collector, clock: Clock
+        self,
+        peer: Peer,
+        claim: Claim,
+        client: Client,
+        ingest: Ingest,
+        collector: Collector,
+        clock: Clock,
+        log: Any,
     ) -> None:
         self._peer = peer
         self._claim = claim
@@ -202,6 +212,7 @@ class Act:
         self._ingest = ingest
         self._collector = collector
         self._clock = clock
+        self._log = log
 
     async def run(self) -> None:
         """Do what the row's state names. Raises: StoreError, OSError."""
@@ -209,7 +220,7 @@ class Act:
         if self._claim.open_mark:
             await self._fact(op, FoundAtStart(is_repeatable=self._is_repeatable(op)), "start")
             return
-        passed = self._deadline_without_a_read(op)
+        passed = self._deadline_while_paused(op) or self._deadline_without_a_read(op)
         if passed is not None:
             await self._fact(op, passed, "clock", cause=f"deadline:{passed.name}")
             return
@@ -226,6 +237,12 @@ class Act:
                 await self._collect(op)
             case _:  # nothing to do before the deadline: only the due time is set right again
                 await self._fact(op, DeadlinePassed(op.state_deadline_name or ""), "clock")
+
+    def _deadline_while_paused(self, op: Operation) -> DeadlinePassed | None:
+        """Nothing may be sent, so the deadline fires without the last read; late evidence is still taken (J6)."""
+        if limits.may_send(self._peer.pause, self._clock.now()):
+            return None
+        return DeadlinePassed(op.state_deadline_name or "", last_read=True)
 
     def _deadline_without_a_read(self, op: Operation) -> DeadlinePassed | None:
         """A deadline that fires without asking the provider: nothing was sent yet, or a person let it pass."""
@@ -272,10 +289,9 @@ class Act:
         return evidence, exchange
 
     async def _look_up(self, op: Operation) -> None:
-        """Walk the list for the marker of a lost create. Not being found proves nothing (B2)."""
+        """Walk the list for the job of a lost create. Not being found proves nothing (B2)."""
         provider, terms = self._peer.provider, self._peer.provider.contract.lookup
-        marker = provider.marker(op)
-        if terms is None or marker is None:
+        if terms is None or (terms.is_sure and provider.marker(op) is None):
             await self._fact(op, LookupFound(()), "worker")
             return
         found: dict[str, Observation] = {}
@@ -290,9 +306,9 @@ class Act:
             if isinstance(page, ReadFailed):
                 await self._answer(op, page, exchange)
                 return
-            found.update({str(job.remote_job_id): job for job in page.jobs if job.marker == marker})
+            found.update({str(job.remote_job_id): job for job in page.jobs if provider.is_candidate(op, job)})
             cursor = page.next
-            if cursor is None:
+            if cursor is None or _shows_older(page, op, terms):
                 break
         await self._answer(op, _looked_up(found, is_sure=terms.is_sure), exchange)
 
@@ -337,6 +353,16 @@ class Act:
 
     async def _answer(self, op: Operation, evidence: Evidence, *exchanges: Exchange, holds: bool = False) -> Change:
         claim = self._claim
+        if isinstance(evidence, ReadFailed) and exchanges and exchanges[-1].response is not None:
+            answer = exchanges[-1].response
+            self._log.warning(
+                "read_failed",
+                operation_id=op.operation_id,
+                trace_id=op.trace_id,
+                error_class=evidence.error_class,
+                status=answer.status,
+                body=answer.body[:MAX_SHOWN].decode("utf-8", "replace"),
+            )
         return await self._ingest.answer(
             op,
             evidence,
@@ -363,6 +389,12 @@ def _owed_read(op: Operation) -> Action | None:
 def _with_request(op: Operation, known: Operation) -> Operation:
     """The row as it stands, with the request that only a claim reads."""
     return replace(op, request=known.request, expect=known.expect)
+
+
+def _shows_older(page: Page, op: Operation, terms: Lookup) -> bool:
+    """Whether a list that goes from new to old has come to jobs made before the operation was."""
+    times = [job.created_at for job in page.jobs if job.created_at is not None]
+    return terms.skew_ms is not None and any(at < op.created_at - terms.skew_ms for at in times)
 
 
 def _looked_up(found: Mapping[str, Observation], *, is_sure: bool) -> Evidence:

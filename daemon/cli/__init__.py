@@ -4,11 +4,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from daemon.cli import operations, processes
-
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands; `--help` of each teaches by example."""
+    # Imported here: they load half the world, and a Ctrl-C meanwhile should end in `main` as any other does.
+    from daemon.cli import operations, processes
+
     parser = argparse.ArgumentParser(
         prog="reconciled",
         description="Keeps one durable record of each long job at other people's APIs.",
@@ -23,8 +24,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status."""
-    arguments = build_parser().parse_args(argv)
     try:
+        arguments = build_parser().parse_args(argv)
         status: int = arguments.run(arguments)
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away (`| head`): nothing is wrong

@@ -12,7 +12,7 @@ import aiohttp
 
 from daemon import demo
 from daemon.cli import exits
-from daemon.config import load
+from daemon.config import Listener, load
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
@@ -20,7 +20,7 @@ from daemon.sections import DEFAULT_FILE
 from daemon.service import Seams, serve, version
 from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin
-from reconcile.errors import AlreadyRunning, ConfigError, RequestInvalid, SchemaTooNew, StoreBroken, StoreError
+from reconcile.errors import AlreadyRunning, ConfigError, RequestInvalid, SchemaTooNew, SecretInvalid, StoreBroken, StoreError
 from reconcile.redact import Redactor
 
 __all__ = ["add_commands", "version"]
@@ -39,11 +39,23 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "simulate",
         help="a stand-in provider for your own tests",
-        description="Serve a stand-in provider (OpenAI Batch shape) whose jobs behave as the scenario says.",
-        epilog='A job may name its own: create it with metadata {"standin_scenario": "lost-webhook"}.',
+        description=(
+            "Serve a stand-in provider whose jobs behave as the scenario says: OpenAI's Files and Batch calls and"
+            " Anthropic's Message Batches on one address, with any key."
+        ),
+        epilog=(
+            'A job may name its own scenario. OpenAI: metadata {"standin_scenario": "lost-webhook"} in the create.'
+            ' Anthropic: "metadata": {"user_id": "standin_scenario=lost-create-response"} in the params of a request.'
+        ),
     )
     parser.add_argument("--listen", default="127.0.0.1:8790", metavar="HOST:PORT", help="default %(default)s")
-    parser.add_argument("--scenario", default="normal", choices=sorted(SCENARIOS), help="default %(default)s")
+    parser.add_argument(
+        "--scenario",
+        default="normal",
+        choices=list(SCENARIOS),
+        metavar="NAME",
+        help="one of --list; default %(default)s",
+    )
     parser.add_argument("--webhook-url", metavar="URL", help="where events are sent")
     parser.add_argument("--webhook-secret", metavar="SECRET", help="whsec_...; or $RECONCILED_WEBHOOK_SECRET")
     parser.add_argument("--speed", type=float, default=1.0, help="10: everything ten times as fast")
@@ -95,23 +107,24 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     if arguments.list:
+        width = max(map(len, SCENARIOS))
         for name, scenario in SCENARIOS.items():
-            print(f"{name:20} {scenario.summary}")
+            print(f"{name:{width}}  {scenario.summary}")
         return 0
-    host, _, port = arguments.listen.rpartition(":")
-    if not host or not port.isdigit():
+    listener = Listener.read(arguments.listen)
+    if listener is None:
         return _fail(exits.USAGE, f"--listen: {arguments.listen!r} is not HOST:PORT")
     try:
         options = StandinOptions(
-            host,
-            int(port),
+            listener.host,
+            listener.port,
             arguments.scenario,
             arguments.webhook_url,
             arguments.webhook_secret or os.environ.get("RECONCILED_WEBHOOK_SECRET"),
             arguments.speed,
         )
         asyncio.run(_standin(options))
-    except (ConfigError, RequestInvalid, OSError) as fault:
+    except (ConfigError, RequestInvalid, SecretInvalid, OSError) as fault:
         return _fail(exits.USAGE, str(fault))
     return 0
 
@@ -128,7 +141,11 @@ async def _standin(options: StandinOptions) -> None:
         supervisor=TaskSupervisor(log),
         log=log,
         stop=stop,
-        on_ready=lambda url: print(f"stand-in provider on {url}/v1 ({options.scenario})", file=sys.stderr, flush=True),
+        on_ready=lambda url: print(
+            f"stand-in provider ({options.scenario}): OpenAI shape on {url}/v1, Anthropic shape on {url}",
+            file=sys.stderr,
+            flush=True,
+        ),
     )
 
 

@@ -132,6 +132,12 @@ def _succeeded_index(rank: int, per_mille: int) -> int:
     return -(-1000 * (rank + 1) // (1000 - per_mille)) - 1
 
 
+def is_failed(index: int, failing_share: float) -> bool:
+    """Whether the item with this index fails when it runs."""
+    per_mille = _per_mille(failing_share)
+    return per_mille > 0 and _failed_index(-(-index * per_mille // 1000), per_mille) == index
+
+
 def shuffled(count: int) -> Iterator[int]:
     """Each number below `count` once, scattered, and for two or more never in rising order."""
     if count < 1:

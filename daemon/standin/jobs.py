@@ -1,4 +1,4 @@
-"""One batch job as a function of time.
+"""One job as a function of time, and what an OpenAI batch adds to it.
 
 The one idea: a job has a plan (when it leaves each phase, and how it ends) and everything about it up to its end is
 computed from the plan and the time asked about. A cancel makes a new plan. The end is latched when its time has
@@ -7,6 +7,7 @@ come, and from then on nothing changes it.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import ClassVar
 
 from daemon.standin.items import Fault, failed_of
 from daemon.standin.scenarios import Scenario
@@ -27,22 +28,19 @@ class Counts:
     failed: int
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Job:
-    """A job and its plan. Only the world changes one."""
+    """A job and its plan, in words that suit both shapes. Only the account changes one."""
+
+    #: Whether its provider announces ends at all.
+    has_webhook: ClassVar[bool] = True
 
     id: str
     #: Place in the order of creation.
     place: int
     #: Already at the server's speed.
     scenario: Scenario
-    endpoint: str
-    input_file_id: str
     custom_ids: Sequence[str]
-    model: str | None
-    metadata: dict[str, str] | None
-    #: How long result files are kept, seconds.
-    kept_seconds: int
     created_ms: int
     #: What validation finds; any: the job fails when it is over.
     faults: tuple[Fault, ...] = ()
@@ -56,8 +54,6 @@ class Job:
     runs: int = 0
     #: The end has come; what follows no longer changes.
     ended: bool = False
-    output_file_id: str | None = None
-    error_file_id: str | None = None
     # What was asked of it.
     reads: int = 0
     cancels: int = 0
@@ -83,8 +79,15 @@ class Job:
         self.ends_ms, self.ends = now_ms + self.scenario.cancel_ms, "completed" if too_late else "cancelled"
         self.cancelling_ms = now_ms
 
+    def take_read(self) -> int | None:
+        """Count a read; the HTTP status of the trouble it runs into, None: none."""
+        faults = self.scenario.read_faults
+        status = faults[self.reads] if self.reads < len(faults) else None
+        self.reads += 1
+        return status
+
     def status(self, now_ms: int) -> str:
-        """The provider's word at `now_ms`."""
+        """The status word at `now_ms`."""
         if self.ended:
             return self.ends
         if self.cancelling_ms is not None:
@@ -135,3 +138,17 @@ class Job:
         if self.scenario.ends == "expired" and self.finalizing_ms is not None:
             return self.finalizing_ms
         return self.created_ms + WINDOW_MS
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Batch(Job):
+    """A job as the OpenAI calls make it: its input and its results are files."""
+
+    endpoint: str
+    input_file_id: str
+    model: str | None
+    metadata: dict[str, str] | None
+    #: How long result files are kept, seconds.
+    kept_seconds: int
+    output_file_id: str | None = None
+    error_file_id: str | None = None

@@ -7,7 +7,8 @@ import json
 from typing import Final
 
 from daemon.standin.items import ENDPOINTS, TOKENS_IN, TOKENS_OUT, Fault
-from daemon.standin.jobs import Job
+from daemon.standin.jobs import Batch
+from daemon.standin.scenarios import SCENARIO_KEY
 from reconcile.errors import ReconciledError
 
 Body = dict[str, object]
@@ -60,6 +61,8 @@ def fault_answer(status: int) -> ApiError:
     """The trouble with `status` that a scenario asks for."""
     if status == 429:
         return ApiError(429, "Rate limit reached.", kind="requests", code="rate_limit_exceeded")
+    if status == 503:
+        return ApiError(503, "The engine is currently overloaded, please try again later.", kind="server_error")
     return ApiError(status, "The server had an error.", kind="server_error")
 
 
@@ -114,7 +117,12 @@ def _kept(body: Body) -> int:
     return seconds
 
 
-def batch_body(job: Job, now_ms: int) -> Body:
+def no_scenario(message: str) -> ApiError:
+    """The job's metadata names a scenario that does not exist."""
+    return _invalid(f"metadata.{SCENARIO_KEY}", message)
+
+
+def batch_body(job: Batch, now_ms: int) -> Body:
     """A batch as read at `now_ms`."""
     began = dict(job.reached(now_ms))
     counts = job.counts(now_ms)
@@ -156,7 +164,7 @@ def batch_body(job: Job, now_ms: int) -> Body:
     return body
 
 
-def _errors(job: Job) -> Body:
+def _errors(job: Batch) -> Body:
     faults = job.faults or (Fault("server_error", "The batch failed while its requests were running."),)
     data = [{"code": f.code, "message": f.message, "param": f.param, "line": f.line} for f in faults]
     return {"object": "list", "data": data}

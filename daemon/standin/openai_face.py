@@ -7,15 +7,17 @@ is not empty is a good one.
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import aiohttp
 from aiohttp import hdrs, web
 from structlog.typing import FilteringBoundLogger
 
+from daemon.standin.account import AnswerLost
 from daemon.standin.openai_bodies import ApiError, Body, unauthorized
 from daemon.standin.webhook_sender import Pause, WebhookSender, pause
+from daemon.standin.wire import CHUNK_BYTES, RETRY_AFTER_SECONDS, chunks, hang_up, hold_back, wants_retry_after
 from daemon.standin.world import DEFAULT_PAGE, World
 from reconcile.seams import Clock, Supervisor
 
@@ -23,10 +25,8 @@ from reconcile.seams import Clock, Supervisor
 MAX_UPLOAD_BYTES: Final = 200 * 1000 * 1000
 #: Bytes in a form field that is not the file. Arbitrary.
 MAX_FIELD_BYTES: Final = 4096
-#: Bytes moved at once. Arbitrary.
-CHUNK_BYTES: Final = 64 * 1024
-#: What a 429 asks for, seconds. Arbitrary.
-RETRY_AFTER_SECONDS: Final = 1
+REQUEST_ID: Final = "x-request-id"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def build_app(
@@ -41,7 +41,7 @@ def build_app(
     pause: Pause = pause,
     max_upload_bytes: int = MAX_UPLOAD_BYTES,
 ) -> web.Application:
-    """The server of one world. Webhooks are sent while it runs, if there is a URL and a secret to send them with.
+    """The server of one world's OpenAI calls. Webhooks are sent while it runs, if there is a URL and a secret for them.
 
     Raises:
         SecretInvalid: the secret is not one.
@@ -49,7 +49,7 @@ def build_app(
     sender = None
     if webhook_url is not None and webhook_secret is not None:
         sender = WebhookSender(world, clock, supervisor, url=webhook_url, secret=webhook_secret, log=log, pause=pause)
-    face = _Face(world, clock, sender, max_upload_bytes)
+    face = _Face(world, clock, sender, pause, max_upload_bytes)
 
     async def sending(_: web.Application) -> AsyncIterator[None]:
         if sender is None:
@@ -62,54 +62,64 @@ def build_app(
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def name_request(_: web.Request, response: web.StreamResponse) -> None:
-        response.headers["x-request-id"] = world.ids("req_")
-
-    app = web.Application(middlewares=[_answer_errors])
-    app.on_response_prepare.append(name_request)
+    app = web.Application(middlewares=[_answer_wrong_paths])
     app.cleanup_ctx.append(sending)
-    app.add_routes(
-        [
-            web.post("/v1/files", face.upload),
-            web.get("/v1/files/{file_id}", face.file),
-            web.get("/v1/files/{file_id}/content", face.content),
-            web.post("/v1/batches", face.create),
-            web.get("/v1/batches", face.list_page),
-            web.get("/v1/batches/{job_id}", face.read),
-            web.post("/v1/batches/{job_id}/cancel", face.cancel),
-        ]
+    routes = (
+        ("POST", "/v1/files", face.upload),
+        ("GET", "/v1/files/{file_id}", face.file),
+        ("GET", "/v1/files/{file_id}/content", face.content),
+        ("POST", "/v1/batches", face.create),
+        ("GET", "/v1/batches", face.list_page),
+        ("GET", "/v1/batches/{job_id}", face.read),
+        ("POST", "/v1/batches/{job_id}/cancel", face.cancel),
     )
+    for method, path, handler in routes:
+        app.router.add_route(method, path, _answering(handler, world))
     return app
 
 
 @web.middleware
-async def _answer_errors(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Every refusal in the provider's shape, and a key asked for before anything else."""
+async def _answer_wrong_paths(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Not the provider's error object: this speaks of the path, not of a job, and a client must see the difference."""
     try:
-        scheme, _, key = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            raise unauthorized()
         return await handler(request)
-    except ApiError as error:
-        response = web.json_response(error.body(), status=error.status)
-        if error.status == 429:
-            response.headers[hdrs.RETRY_AFTER] = str(RETRY_AFTER_SECONDS)
-        return response
-    except web.HTTPRequestEntityTooLarge:
-        return web.json_response(ApiError(413, "The request body is too large.").body(), status=413)
     except web.HTTPNotFound:
-        # Not the provider's error object: this speaks of the path, not of a job, and a client must see the difference.
         page = "<html><body>404 page not found</body></html>"
         return web.Response(text=page, content_type="text/html", status=404)
+
+
+def _answering(handler: Handler, world: World) -> Handler:
+    """A handler with every refusal in the provider's shape, a key asked for before anything else, the request named."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            scheme, _, key = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+            if scheme.lower() != "bearer" or not key.strip():
+                raise unauthorized()
+            response = await handler(request)
+        except ApiError as error:
+            response = web.json_response(error.body(), status=error.status)
+            if wants_retry_after(error.status):
+                response.headers[hdrs.RETRY_AFTER] = str(RETRY_AFTER_SECONDS)
+        except AnswerLost:
+            response = hang_up(request)
+        except web.HTTPRequestEntityTooLarge:
+            response = web.json_response(ApiError(413, "The request body is too large.").body(), status=413)
+        if not response.prepared:
+            response.headers[REQUEST_ID] = world.ids("req_")
+        return response
+
+    return answer
 
 
 class _Face:
     """The handlers of one world's calls."""
 
-    def __init__(self, world: World, clock: Clock, sender: WebhookSender | None, max_upload_bytes: int) -> None:
-        self._world, self._clock, self._sender, self._max_upload_bytes = world, clock, sender, max_upload_bytes
+    def __init__(
+        self, world: World, clock: Clock, sender: WebhookSender | None, pause: Pause, max_upload_bytes: int
+    ) -> None:
+        self._world, self._clock, self._sender, self._pause = world, clock, sender, pause
+        self._max_upload_bytes = max_upload_bytes
 
     def _poke(self) -> None:
         if self._sender is not None:
@@ -151,10 +161,11 @@ class _Face:
     async def content(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/files/{file_id}/content"""
         content = self._world.content(request.match_info["file_id"], self._clock.now())
-        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/octet-stream"})
+        headers = {hdrs.CONTENT_TYPE: "application/octet-stream", REQUEST_ID: self._world.ids("req_")}
+        response = web.StreamResponse(headers=headers)
         response.content_length = content.size
         await response.prepare(request)
-        for chunk in _chunks(content.lines()):
+        for chunk in chunks(content.lines()):
             await response.write(chunk)
         await response.write_eof()
         return response
@@ -165,13 +176,13 @@ class _Face:
             asked = json.loads(await request.read())
         except (ValueError, RecursionError) as error:
             raise ApiError(400, "We could not parse the JSON body of your request.") from error
-        body = self._world.create(asked, self._clock.now())
-        self._poke()
+        began_ms = self._clock.now()
+        try:
+            body = self._world.create(asked, began_ms)
+        finally:
+            self._poke()
         scenario = self._world.scenario_of(str(body["id"]))
-        if scenario.create_answer_after_ms:
-            await asyncio.sleep(scenario.create_answer_after_ms / 1000)
-        if scenario.create_answer == "lost" and request.transport is not None:
-            request.transport.abort()  # the job is made, and its maker never hears of it
+        await hold_back(self._clock, self._pause, began_ms + scenario.create_answer_after_ms)
         return _json(body)
 
     async def read(self, request: web.Request) -> web.Response:
@@ -205,15 +216,3 @@ async def _read_part(part: aiohttp.BodyPartReader, max_bytes: int) -> bytes:
                 413, f"The {part.name} is too large: at most {max_bytes} bytes are allowed.", param=part.name
             )
     return bytes(found)
-
-
-def _chunks(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of about `CHUNK_BYTES`."""
-    waiting = bytearray()
-    for line in lines:
-        waiting += line
-        if len(waiting) >= CHUNK_BYTES:
-            yield bytes(waiting)
-            waiting.clear()
-    if waiting:
-        yield bytes(waiting)

@@ -1,4 +1,4 @@
-"""One stand-in server from its options: listens, tells its address, serves until told to stop."""
+"""One stand-in server from its options: listens, tells its address, serves every shape until told to stop."""
 
 import asyncio
 import dataclasses
@@ -9,6 +9,7 @@ import aiohttp
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
+from daemon.standin.anthropic_face import add_message_batches
 from daemon.standin.openai_face import build_app
 from daemon.standin.scenarios import find_scenario
 from daemon.standin.world import World
@@ -72,6 +73,7 @@ async def run_standin(
         session_factory=_session,
         log=log,
     )
+    add_message_batches(app, world, clock)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_SECONDS)
     await runner.setup()
     try:

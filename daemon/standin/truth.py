@@ -3,15 +3,15 @@
 import dataclasses
 
 from daemon.standin.deliveries import EventRecord
-from daemon.standin.jobs import Job
+from daemon.standin.jobs import Batch, Job
 
 
 @dataclasses.dataclass(frozen=True)
 class JobTruth:
-    """What really happened to one job."""
+    """What really happened to one job. A Message Batch has no files and no metadata."""
 
     id: str
-    input_file_id: str
+    input_file_id: str | None
     metadata: dict[str, str] | None
     scenario: str
     status: str
@@ -54,18 +54,22 @@ class Truth:
 def truth_of_job(job: Job, now_ms: int) -> JobTruth:
     """A job at `now_ms`."""
     counts = job.counts(now_ms)
+    input_file_id = metadata = output_file_id = error_file_id = None
+    if isinstance(job, Batch):
+        input_file_id, metadata = job.input_file_id, job.metadata
+        output_file_id, error_file_id = job.output_file_id, job.error_file_id
     return JobTruth(
         job.id,
-        job.input_file_id,
-        job.metadata,
+        input_file_id,
+        metadata,
         job.scenario.name,
         job.status(now_ms),
         tuple(job.reached(now_ms)),
         counts.total,
         counts.completed,
         counts.failed,
-        job.output_file_id,
-        job.error_file_id,
+        output_file_id,
+        error_file_id,
         job.reads,
         job.cancels,
     )

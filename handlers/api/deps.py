@@ -7,7 +7,7 @@ from typing import Any
 from reconcile.changes import Changes
 from reconcile.client import Peer
 from reconcile.files import Files
-from reconcile.seams import Clock, Meters
+from reconcile.seams import Clock, Dice, Meters
 from reconcile.start import Starter
 from reconcile.store.store import Store
 
@@ -22,6 +22,7 @@ class LocalDeps:
     files: Files
     peers: Mapping[str, Peer]
     clock: Clock
+    dice: Dice
     meters: Meters
     log: Any
     token: str

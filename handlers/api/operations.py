@@ -9,7 +9,7 @@ from aiohttp import web
 from handlers import bodies
 from handlers.api import start_body
 from handlers.api.deps import LocalDeps
-from handlers.api.query import count_of, found, text_of
+from handlers.api.query import count_of, found, known, text_of
 from handlers.problem import problem
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
@@ -43,11 +43,13 @@ class Operations:
 
     async def list(self, request: web.Request) -> web.Response:
         """GET: operations, newest first."""
-        limit = count_of(request, "limit", 50, MAX_LIMIT)
+        limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
         is_open = text_of(request, "open")
         if is_open not in _BOOLEANS:
             raise RequestInvalid("/open", "must be true or false", status=400)
         after = text_of(request, "cursor")
+        if after is not None and await known(self._deps.store, after) is None:
+            raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
         ops = await self._deps.store.find(after=after, limit=limit + 1, is_open=_BOOLEANS[is_open])
         page = ops[:limit]
         cursor = page[-1].operation_id if len(ops) > limit else None
@@ -69,7 +71,7 @@ class Operations:
     async def history(self, request: web.Request) -> web.Response:
         """GET: history rows, oldest first; `?wait=SECONDS` holds the answer until there is one after `cursor`."""
         operation_id = request.match_info["operation_id"]
-        limit = count_of(request, "limit", 100, MAX_LIMIT)
+        limit = count_of(request, "limit", 100, MAX_LIMIT, least=1)
         after = count_of(request, "cursor", 0, 2**53)
         seconds = count_of(request, "wait", 0, MAX_WAIT)
         op = await self._wait(operation_id, seconds, lambda op: op.seq > after or op.is_terminal)
@@ -81,7 +83,7 @@ class Operations:
     async def observations(self, request: web.Request) -> web.Response:
         """GET: what was observed and told something new, oldest first, with the bytes it was read from."""
         op = await found(self._deps.store, request.match_info["operation_id"])
-        limit = count_of(request, "limit", 100, MAX_LIMIT)
+        limit = count_of(request, "limit", 100, MAX_LIMIT, least=1)
         after = count_of(request, "cursor", 0, 2**53)
         seen = await self._deps.store.observations(op.operation_id, after=after, limit=limit + 1)
         page = seen[:limit]

@@ -1,5 +1,7 @@
 """Query parameters and path ids, read strictly: a misspelled number is told, not guessed."""
 
+import base64
+
 from aiohttp import web
 
 from reconcile.errors import RequestInvalid
@@ -7,9 +9,14 @@ from reconcile.model import Operation
 from reconcile.store.store import Store
 
 
+async def known(store: Store, operation_id: str) -> Operation | None:
+    """The operation of that id, if there is one."""
+    return await store.get(operation_id) if operation_id.isprintable() and operation_id.isascii() else None
+
+
 async def found(store: Store, operation_id: str) -> Operation:
     """The operation of that id. Raises: HTTPNotFound."""
-    op = await store.get(operation_id) if operation_id.isprintable() and operation_id.isascii() else None
+    op = await known(store, operation_id)
     if op is None:
         raise web.HTTPNotFound(text="There is no operation with this id.")
     return op
@@ -25,11 +32,25 @@ def text_of(request: web.Request, name: str) -> str | None:
     return values[0] if values else None
 
 
-def count_of(request: web.Request, name: str, default: int, most: int) -> int:
-    """A whole number between 0 and `most`. Raises: RequestInvalid."""
+def cursor_for(item_id: str) -> str:
+    """A cursor that any id fits into."""
+    return base64.urlsafe_b64encode(item_id.encode()).decode().rstrip("=")
+
+
+def id_of_cursor(request: web.Request) -> str:
+    """The id that `cursor_for` was given, empty where there is no cursor. Raises: RequestInvalid."""
+    cursor = text_of(request, "cursor") or ""
+    try:
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode("utf-8")
+    except ValueError as fault:
+        raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400) from fault
+
+
+def count_of(request: web.Request, name: str, default: int, most: int, *, least: int = 0) -> int:
+    """A whole number from `least` to `most`. Raises: RequestInvalid."""
     value = text_of(request, name)
     if value is None:
         return default
-    if not (value.isascii() and value.isdigit() and len(value) <= 16 and int(value) <= most):
-        raise RequestInvalid(f"/{name}", f"must be a whole number from 0 to {most}", status=400)
+    if not (value.isascii() and value.isdigit() and len(value) <= 16 and least <= int(value) <= most):
+        raise RequestInvalid(f"/{name}", f"must be a whole number from {least} to {most}", status=400)
     return int(value)

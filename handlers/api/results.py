@@ -1,14 +1,16 @@
 """Results: items by page or by id, and the collected bytes as they are."""
 
 import asyncio
+from contextlib import ExitStack
 from typing import Any, Final
 
 from aiohttp import web
 
 from handlers import bodies
 from handlers.api.deps import LocalDeps
-from handlers.api.query import count_of, found, text_of
+from handlers.api.query import count_of, cursor_for, found, id_of_cursor, text_of
 from reconcile.errors import RequestInvalid, Unreadable
+from reconcile.files import CHUNK
 from reconcile.read_json import read_json
 from reconcile.store.items import OUTCOMES
 
@@ -24,14 +26,16 @@ class Results:
     async def items(self, request: web.Request) -> web.Response:
         """GET: items in the order of their ids."""
         op = await found(self._deps.store, request.match_info["operation_id"])
-        limit = count_of(request, "limit", 50, MAX_LIMIT)
+        limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
         outcome = text_of(request, "outcome")
         if outcome is not None and outcome not in OUTCOMES:
             raise RequestInvalid("/outcome", f"must be one of {', '.join(sorted(OUTCOMES))}", status=400)
-        after = text_of(request, "cursor") or ""
+        after = id_of_cursor(request)
+        if op.collect_attempt == 0 and outcome == bodies.absent_outcome(op):
+            outcome = None  # no result names any item: each submitted id took the end's own word
         views = await self._deps.store.items(op, after=after, limit=limit + 1, outcome=outcome)
         page = views[:limit]
-        cursor = page[-1].item_id if len(views) > limit else None
+        cursor = cursor_for(page[-1].item_id) if len(views) > limit else None
         return web.json_response({"items": [bodies.item(view, op) for view in page], "next_cursor": cursor})
 
     async def item(self, request: web.Request) -> web.Response:
@@ -50,16 +54,20 @@ class Results:
         op = await found(self._deps.store, request.match_info["operation_id"])
         if op.result is None:
             raise web.HTTPNotFound(text="No result has been collected.")
+        files = [self._deps.files.open(name) for name in op.result.files]  # before the head: a fault is still told
         answer = web.StreamResponse(
             headers={"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
         )
         answer.content_length = op.result.bytes
-        await answer.prepare(request)
-        for name in op.result.files:
-            async for chunk in self._deps.files.stream(name):
-                await answer.write(chunk)
-                await asyncio.sleep(0)  # one large result must not hold up everyone else
-        await answer.write_eof()
+        with ExitStack() as opened:
+            for file in files:
+                opened.enter_context(file)
+            await answer.prepare(request)
+            for file in files:
+                while chunk := file.read(CHUNK):
+                    await answer.write(chunk)
+                    await asyncio.sleep(0)  # one large result must not hold up everyone else
+            await answer.write_eof()
         return answer
 
 

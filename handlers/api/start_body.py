@@ -81,7 +81,7 @@ def _text(body: JsonObject, name: str, *, required: bool = False) -> str | None:
 
 
 def _labels(body: JsonObject) -> dict[str, str]:
-    labels: Any = body.get("labels") or {}
+    labels: Any = {} if body.get("labels") is None else body["labels"]
     if not isinstance(labels, dict):
         raise RequestInvalid("/labels", "must be an object of strings")
     for name, value in labels.items():

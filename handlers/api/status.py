@@ -45,9 +45,13 @@ class StatusRoutes:
                         "webhooks": {
                             "accepted": events.get(name, {}).get("accepted", 0),
                             "duplicate": events.get(name, {}).get("duplicate", 0),
+                            "refused": deps.meters.total("webhooks", provider=name, answer="refused"),
+                            "missed": deps.meters.total("ends_missed", provider=name),
                             "unmatched": events.get(name, {}).get("unmatched", 0),
                             "last_at": bodies.rfc3339(events.get(name, {}).get("last_at")),
                         },
+                        "last_good_poll": bodies.rfc3339(peer.last_good_read_at),
+                        "error_rate": round(1 - sum(peer.recent) / len(peer.recent), 3) if peer.recent else None,
                         "paused_until": bodies.rfc3339(peer.pause.until_ms),
                         "pause_reason": peer.pause.reason or None,
                     }

@@ -2,7 +2,8 @@
 
 from reconcile import conclude
 from reconcile.draft import Draft
-from reconcile.model import Collected, CollectFailed, RemoteError, ResultIsFailure, Verdict, VerdictKind
+from reconcile.evidence import Collected, CollectFailed, ResultIsFailure
+from reconcile.model import RemoteError, Verdict, VerdictKind
 from reconcile.states import State
 
 

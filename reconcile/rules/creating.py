@@ -2,10 +2,9 @@
 
 from reconcile.classify import classify
 from reconcile.draft import Draft
-from reconcile.model import (
+from reconcile.evidence import (
     AboutToSend,
     Accepted,
-    CancelIntent,
     CreateNotAccepted,
     CreateRejected,
     CreateUnknown,
@@ -14,9 +13,8 @@ from reconcile.model import (
     JobRead,
     LookupFound,
     StepDone,
-    Verdict,
-    VerdictKind,
 )
+from reconcile.model import CancelIntent, Verdict, VerdictKind
 from reconcile.rules.ending import end
 from reconcile.rules.observing import apply_read, event_of_a_known_job
 from reconcile.rules.waiting import deadline_after_a_try

@@ -2,7 +2,7 @@
 
 from reconcile import conclude
 from reconcile.draft import Draft
-from reconcile.model import Observation, Operation, RemoteError, Verdict, VerdictKind
+from reconcile.model import Observation, Operation, RemoteError, ResultRef, Verdict, VerdictKind
 from reconcile.states import State
 
 _SAYS_DONE = frozenset({VerdictKind.DONE, VerdictKind.DONE_UNKNOWN_OUTCOME})
@@ -13,6 +13,7 @@ def end(draft: Draft, verdict: Verdict, observation: Observation, reason: str) -
     draft.set(
         verdict=verdict,
         results=observation.results,
+        results_gone=observation.results_gone,
         finished_items=observation.finished_items,
         error=observation.error or draft.op.error,
     )
@@ -35,10 +36,19 @@ def another_end(draft: Draft, verdict: Verdict, observation: Observation) -> Non
     if op.verdict is None or op.verdict.kind is not verdict.kind:
         told = f"the job ended as {ended_as(op)}, and is now said to be {verdict.word}"
         draft.contradiction(told, word=verdict.word)
-    elif op.state is State.RESULT_COLLECTING and observation.results != op.results:
-        draft.set(results=observation.results, finished_items=observation.finished_items)
-        draft.fact("the ended job now names its results", results=[ref.name for ref in observation.results])
+    elif op.state is State.RESULT_COLLECTING and _left_by(observation) != _left_by(op):
+        draft.set(
+            results=observation.results,
+            results_gone=observation.results_gone,
+            finished_items=observation.finished_items,
+        )
+        told = "has dropped its results" if observation.results_gone else "names its results"
+        draft.fact(f"the ended job now {told}", results=[ref.name for ref in observation.results])
         draft.due_now()
+
+
+def _left_by(job: Observation | Operation) -> tuple[tuple[ResultRef, ...], bool]:
+    return job.results, job.results_gone
 
 
 def ended_as(op: Operation) -> str:

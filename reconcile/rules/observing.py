@@ -5,17 +5,8 @@ from typing import Final
 from reconcile.classify import classify
 from reconcile.contract import GONE_RUN_MS, GONE_RUN_READS
 from reconcile.draft import Draft
-from reconcile.model import (
-    CancelAnswer,
-    EventSeen,
-    JobGone,
-    JobRead,
-    Observation,
-    Operation,
-    ReadFailed,
-    Verdict,
-    VerdictKind,
-)
+from reconcile.evidence import CancelAnswer, EventSeen, JobGone, JobRead, ReadFailed
+from reconcile.model import Observation, Operation, Verdict, VerdictKind
 from reconcile.rules.ending import another_end, end, ended_as
 from reconcile.rules.waiting import deadline_after_a_try
 from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, STOPPED, TERMINAL, WATCHING, State

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from reconcile.draft import Draft
-from reconcile.model import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer, InputIntent, Operation, RemoteError
+from reconcile.evidence import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer
+from reconcile.model import InputIntent, Operation, RemoteError
 from reconcile.states import WATCHING, State
 
 

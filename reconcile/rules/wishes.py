@@ -3,17 +3,16 @@
 from dataclasses import replace
 
 from reconcile.draft import Draft
-from reconcile.model import (
+from reconcile.evidence import (
     CancelAnswer,
     CancelAnswered,
     CancelAsked,
-    CancelIntent,
     InputAnswer,
     InputAnswered,
     InputAsked,
-    InputIntent,
     JobRead,
 )
+from reconcile.model import CancelIntent, InputIntent
 from reconcile.rules.observing import apply_read
 from reconcile.rules.waiting import deadline_after_a_try, input_may_have_arrived, is_unsent
 from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, TERMINAL, State

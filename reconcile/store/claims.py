@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from reconcile.store.writer import Done, Kind
 #: Of the rows claimed at once, the share kept for sweeping while more urgent work waits: one in eight, arbitrary,
 #: so that a flood of rung jobs cannot starve those whose webhook never came.
 SWEEP_SHARE: Final = 8
+#: Rows past their deadline that one claim takes of a paused provider. 100: arbitrary; each is one small write.
+MAX_OVERDUE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class ClaimWish:
     now: UnixMs
     lease_ms: int
     room: Mapping[str, int]
+    #: Providers that nothing may be sent to: of their rows only those past their deadline are taken.
+    paused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,14 @@ _DUE: Final = (
     "SELECT key, mark_at IS NOT NULL, ring FROM schedule WHERE lease_owner IS NULL AND provider = ? AND priority = ?"
     " AND due_at <= ? ORDER BY due_at, key LIMIT ?"
 )
+#: Rows whose deadline has passed, for a provider that has no room: waiting must end although nothing may be sent.
+_OVERDUE: Final = (
+    "SELECT key, mark_at IS NOT NULL, ring FROM schedule WHERE lease_owner IS NULL AND provider = ?"
+    " AND deadline_at IS NOT NULL AND deadline_at <= ? ORDER BY deadline_at, key LIMIT ?"
+)
+_NEXT_DEADLINE: Final = (
+    "SELECT min(deadline_at) FROM schedule WHERE lease_owner IS NULL AND provider = ? AND deadline_at IS NOT NULL"
+)
 _LEASE: Final = (
     "UPDATE schedule SET lease_owner = ?, lease_until = ?, fence = fence + 1, ring = NULL,"
     " mark_at = CASE WHEN marks_on_claim AND mark_at IS NULL THEN ? ELSE mark_at END"
@@ -69,10 +81,14 @@ _NEXT_EXPIRY: Final = "SELECT min(lease_until) FROM schedule WHERE lease_owner I
 _PRIORITIES: Final = range(Priority.CANCEL, Priority.SWEPT + 1)
 
 
-def next_due(connection: sqlite3.Connection, providers: Sequence[str]) -> dict[str, UnixMs]:
-    """When each provider's next unleased row is due; a provider without one is absent."""
+def next_due(connection: sqlite3.Connection, wish: ClaimWish) -> dict[str, UnixMs]:
+    """When each provider's next unleased row can be taken; a provider without one is absent."""
     found: dict[str, UnixMs] = {}
-    for provider in providers:
+    for provider in wish.room:
+        if provider in wish.paused:
+            deadline = connection.execute(_NEXT_DEADLINE, (provider,)).fetchone()[0]
+            found.update({} if deadline is None else {provider: deadline})
+            continue
         times = [connection.execute(_NEXT_DUE, (provider, p)).fetchone()[0] for p in _PRIORITIES]
         if known := [t for t in times if t is not None]:
             found[provider] = min(known)
@@ -88,32 +104,46 @@ class Claimed:
     next_expiry: UnixMs | None
 
 
-def _claim(connection: sqlite3.Connection, wish: ClaimWish) -> Done:
+class _Turns:
+    """Which of the next claims are kept for the sweep, by provider: one in `SWEEP_SHARE`, however small the room."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, int] = {}
+
+    def floor(self, provider: str, room: int) -> int:
+        """How many of the next `room` rows are the sweep's, if it has as many due."""
+        counted = self._counted.get(provider, 0) + room
+        self._counted[provider] = counted % SWEEP_SHARE
+        return counted // SWEEP_SHARE
+
+
+def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Done:
     connection.execute(_EXPIRED, (wish.now,))
     found: list[tuple[int, bool, str | None]] = []
     for provider, room in wish.room.items():
-        found += _due(connection, provider, wish.now, room)
+        if room > 0:
+            found += _due(connection, provider, wish.now, room, turns.floor(provider, room))
+        elif provider in wish.paused:
+            found += connection.execute(_OVERDUE, (provider, wish.now, MAX_OVERDUE)).fetchall()
     by_key = {key: (bool(marked), ring) for key, marked, ring in found}
     keys = json.dumps(list(by_key))
     if by_key:
         connection.execute(_LEASE, (wish.owner, wish.now + wish.lease_ms, wish.now, keys))
-    claims = []
+    claims: dict[int, Claim] = {}
     for row in connection.execute(_CLAIMED, (keys,)).fetchall() if by_key else ():
         key, op = rows.load(row)
         request, expect = row[-2:]
         op = replace(op, request=json.loads(request), expect=json.loads(expect))
         marked, ring = by_key[key]
-        claims.append(Claim(op, op.schedule.fence, marked, ring))
+        claims[key] = Claim(op, op.schedule.fence, marked, ring)
     expiry = connection.execute(_NEXT_EXPIRY).fetchone()[0]
-    return Done(Claimed(tuple(claims), next_due(connection, list(wish.room)), expiry))
+    return Done(Claimed(tuple(claims[key] for key in by_key), next_due(connection, wish), expiry))
 
 
-def _due(connection: sqlite3.Connection, provider: str, now: UnixMs, room: int) -> list[Any]:
-    """Due rows in the order of their priority, with a floor share for the sweep."""
-    if room <= 0:
-        return []
+def _due(connection: sqlite3.Connection, provider: str, now: UnixMs, room: int, floor: int) -> list[Any]:
+    """Due rows in the order of their priority, `floor` of them swept ones if so many are due."""
     swept = connection.execute(_DUE, (provider, Priority.SWEPT, now, room)).fetchall()
-    floor = min(len(swept), max(1, room // SWEEP_SHARE))
+    floor = min(len(swept), floor)
     urgent: list[Any] = []
     for priority in range(Priority.CANCEL, Priority.SWEPT):
         urgent += connection.execute(_DUE, (provider, priority, now, room - floor - len(urgent))).fetchall()
@@ -137,6 +167,11 @@ def _release_all(connection: sqlite3.Connection, _: None) -> Done:
     return Done(cursor.rowcount)
 
 
-CLAIM: Final = Kind("claim", lambda connection, payloads: [_claim(connection, wish) for wish in payloads])
+def claim_kind() -> Kind:
+    """The writes that lease due rows; one a store, since it counts whose turn it is."""
+    turns = _Turns()
+    return Kind("claim", lambda connection, payloads: [_claim(connection, wish, turns) for wish in payloads])
+
+
 RENEW: Final = Kind("renew", lambda connection, payloads: [_renew(connection, renewal) for renewal in payloads])
 RELEASE_ALL: Final = Kind("release_all", lambda connection, payloads: [_release_all(connection, p) for p in payloads])

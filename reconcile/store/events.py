@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconcile.model import EventSeen, Observation, UnixMs
+from reconcile.evidence import EventSeen
+from reconcile.model import Observation, UnixMs
 from reconcile.states import RINGS, Priority, State
 from reconcile.store.evidence import Applier, Arrival, Judge
 from reconcile.store.writer import Done, Kind

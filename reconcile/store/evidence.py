@@ -12,22 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile.errors import IllegalTransition, WriteRefused
-from reconcile.model import (
-    Accepted,
-    CancelAsked,
-    Change,
-    Entry,
-    EntryKind,
-    EventSeen,
-    Evidence,
-    FinishedAtOnce,
-    InputAsked,
-    Observation,
-    Operation,
-    UnixMs,
-)
+from reconcile.evidence import Accepted, CancelAsked, EventSeen, Evidence, FinishedAtOnce, InputAsked
+from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
 from reconcile.states import Priority, is_legal
-from reconcile.store import rows
+from reconcile.store import kept_events, rows
 from reconcile.store.history import Appender
 from reconcile.store.writer import Done, Kind
 
@@ -103,8 +91,10 @@ _LEASES: Final = (
     " ON o.key = s.key WHERE o.operation_id IN (SELECT value FROM json_each(?))"
 )
 _PLAN: Final = (
-    "UPDATE schedule SET priority = ?, due_at = ?, polls = ?, errors = ?, gone_reads = ?, gone_since = ?, mark_at = ?,"
-    " marks_on_claim = ?, ring = ?, last_read_at = ?, reads = reads + ?,"
+    "UPDATE schedule SET priority = ?, due_at = ?, deadline_at = ?,"
+    " polls = ?, errors = ?, gone_reads = ?, gone_since = ?, mark_at = ?,"
+    " marks_on_claim = ?, ring = ?, last_read_at = coalesce(?, last_read_at),"
+    " reads = reads + ?,"
     " lease_owner = CASE WHEN ? THEN NULL ELSE lease_owner END,"
     " lease_until = CASE WHEN ? THEN NULL ELSE lease_until END WHERE key = ?"
 )
@@ -117,11 +107,6 @@ OBSERVATIONS: Final = (
     " WHERE o.operation_id = ? AND n.rowid > ? ORDER BY n.rowid LIMIT ?"
 )
 _KEEP_OBSERVATION: Final = "INSERT INTO observations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-#: Events kept for a job nobody knew, now that its operation does.
-_MATCH_KEPT: Final = (
-    "UPDATE events SET operation_key = ?, disposition = 'rings' WHERE provider = ? AND remote_job_id = ?"
-    " AND operation_key IS NULL RETURNING event_id, word"
-)
 
 
 @dataclass(slots=True)
@@ -167,10 +152,12 @@ class Applier:
             return Done(change, (change,))
         change = self._write(key, op, change, arrival, lease, is_stale=is_stale)
         self._keep(key, change, arrival)
+        changes = [change]
         if change.operation.remote_job_id is not None and op.remote_job_id is None:
-            change = self._apply_kept_events(key, change, arrival)
-        due_at = None if change.operation.is_terminal else change.operation.schedule.due_at
-        return Done(change, (change,), due_at)
+            changes += self._apply_kept_events(key, change.operation, arrival)
+        after = changes[-1].operation
+        due_at = None if after.is_terminal else after.schedule.due_at
+        return Done(replace(change, operation=after), tuple(changes), due_at)
 
     def flush(self) -> None:
         """Write everything, a statement a table."""
@@ -185,10 +172,17 @@ class Applier:
         """Facts of an owner whose lease was taken over: kept, but no action; a job id is never thrown away (N24)."""
         if isinstance(arrival.evidence, Accepted | FinishedAtOnce):
             return self._judge(op, arrival)
+        judged = self._judge(op, arrival)  # only for what the facts mean
         reason = f"{type(arrival.evidence).__name__} of an owner that had lost its lease: kept, the job is read again"
         entry = Entry(EntryKind.REFUSED, op.state, None, arrival.cause, reason)
         schedule = replace(op.schedule, due_at=min(op.schedule.due_at, arrival.at))
-        return Change(replace(op, schedule=schedule), (entry,), is_news=True)
+        return Change(
+            replace(op, schedule=schedule),
+            (entry,),
+            is_news=True,
+            verdict=judged.verdict,
+            contract_version=judged.contract_version,
+        )
 
     def _write(
         self, key: int, op: Operation, change: Change, arrival: Arrival, lease: _Lease, *, is_stale: bool
@@ -230,6 +224,7 @@ class Applier:
             (
                 plan.priority,
                 plan.due_at,
+                plan.deadline_at,
                 plan.polls,
                 plan.errors,
                 plan.gone_reads,
@@ -279,28 +274,37 @@ class Applier:
                     change.verdict.known if change.verdict else True,
                     observed.error_class,
                     arrival.requests[-1].request_id if arrival.requests else None,
-                    change.operation.contract_version,
+                    change.contract_version,
                     observed.raw,
                 )
             )
 
-    def _apply_kept_events(self, key: int, change: Change, arrival: Arrival) -> Change:
-        op = change.operation
-        kept = self._connection.execute(_MATCH_KEPT, (key, op.provider, op.remote_job_id)).fetchall()
-        for event_id, word in kept:
-            evidence = EventSeen(Observation(word, remote_job_id=op.remote_job_id))
-            event = replace(
+    def adopt(self, key: int, op: Operation, at: UnixMs, draw: float) -> list[Change]:
+        """Judge the events that were kept for the job of an adopted operation."""
+        self._standing[op.operation_id] = (key, op)
+        self._leases[key] = _Lease(due_at=op.schedule.due_at)
+        seen = EventSeen(Observation(None, remote_job_id=op.remote_job_id))
+        start = Arrival(op.operation_id, seen, f"webhook:{op.provider}", f"start:{op.operation_id}", at, draw)
+        return self._apply_kept_events(key, op, start)
+
+    def _apply_kept_events(self, key: int, op: Operation, arrival: Arrival) -> list[Change]:
+        """Events that came before their job was known are judged now, in the order in which they came."""
+        changes = []
+        for event in kept_events.take(self._connection, op.provider, str(op.remote_job_id), key):
+            seen = Observation(event.word, remote_job_id=op.remote_job_id)
+            told = replace(
                 arrival,
-                evidence=evidence,
+                evidence=EventSeen(seen, is_other_content=event.is_other_content),
                 actor=f"webhook:{op.provider}",
-                cause=f"event:{event_id}",
+                cause=f"event:{event.event_id}",
                 fence=None,
                 requests=(),
                 observation=None,
             )
             standing = self._standing[op.operation_id][1]
-            change = self._write(key, standing, self._judge(standing, event), event, self._leases[key], is_stale=False)
-        return change
+            judged = self._judge(standing, told)
+            changes.append(self._write(key, standing, judged, told, self._leases[key], is_stale=False))
+        return changes
 
 
 def after_head(before: Operation, after: Operation) -> Operation:

@@ -175,11 +175,9 @@ async def tally(reader: Connection, operation_id: str, attempt: int) -> Tally:
             by_outcome[outcome] -= 1
             found -= 1
             unknown.append(item_id)
-    named = f"SELECT DISTINCT item_id FROM items WHERE {_OF} AND %s ORDER BY item_id LIMIT {MAX_NAMED}"
-    duplicate, missing = [
-        tuple(row[0] for row in await reader.execute_fetchall(named % which, at))
-        for which in ("outcome = 'failed' AND reason = 'duplicate_id'", "outcome = 'missing'")
-    ]
+    named = f"SELECT DISTINCT item_id FROM items WHERE {_OF} AND outcome = 'missing' ORDER BY item_id LIMIT {MAX_NAMED}"
+    missing = tuple(row[0] for row in await reader.execute_fetchall(named, at))
+    duplicate = (await doubled_ids(reader, operation_id, attempt, after=""))[:MAX_NAMED]
     return Tally(by_outcome, duplicate, tuple(unknown[:MAX_NAMED]), missing, found)
 
 

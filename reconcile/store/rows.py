@@ -31,7 +31,8 @@ COLUMNS: Final = (
     "completed_at", "token", "trace_id", "fingerprint", "contract_version", "seq", "head", "living",
 )  # fmt: skip
 SCHEDULE_COLUMNS: Final = (
-    "due_at", "priority", "polls", "errors", "gone_reads", "gone_since", "mark_at", "marks_on_claim", "fence",
+    "due_at", "deadline_at", "priority", "polls", "errors", "gone_reads",
+    "gone_since", "mark_at", "marks_on_claim", "fence",
 )  # fmt: skip
 #: An operation with its schedule; a terminal one has none.
 SELECT: Final = (
@@ -43,7 +44,7 @@ SELECT: Final = (
 )
 
 _PLAIN: Final = ("input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt")
-_PLAIN_LATER: Final = ("unconfirmed", "contradictions", "parent", "adopted")
+_PLAIN_LATER: Final = ("results_gone", "unconfirmed", "contradictions", "parent", "adopted")
 _WORDS: Final = ("labels", "steps")
 _NESTED: Final[Mapping[str, Callable[..., Any]]] = {
     "spans": Spans,

@@ -1,7 +1,8 @@
 """Opening the file: settings of a connection, and numbered migrations that run whole or not at all."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from typing import Any, Final, Protocol
 
@@ -20,6 +21,8 @@ WRITER_PRAGMAS: Final = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA journal_size_limit = 67108864",  # 64 MiB
 )
+#: Openers that may meet over a fresh file; each waits for the others at most so many times. 20: arbitrary.
+MAX_OPENERS: Final = 20
 READER_PRAGMAS: Final = ("PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON", "PRAGMA trusted_schema = OFF")
 
 
@@ -59,37 +62,78 @@ def migrations() -> list[tuple[int, str]]:
 
 def prepare_writer(connection: sqlite3.Connection) -> None:
     """Bring a file to this release's schema. Raises: SchemaTooNew, before anything is written."""
-    version = _version(connection)
+    busy_timeout, *settings = WRITER_PRAGMAS
+    connection.execute(busy_timeout).fetchall()
     known = migrations()
-    if version > len(known):
-        raise SchemaTooNew(f"the file has schema {version}, this release knows {len(known)}: use the newer release")
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if version == 0 and application == 0 and _has_tables(connection):
-        raise SchemaTooNew("the file is a database of some other program")
-    if application not in (0, APPLICATION_ID):
-        raise SchemaTooNew("the file is a database of some other program")
-    for pragma in WRITER_PRAGMAS:
-        connection.execute(pragma).fetchall()
-    for number, script in known[version:]:
+    _refuse_strangers(connection, len(known))
+    for setting in settings:
+        _set(connection, setting)
+    for number, script in known:
         _migrate(connection, number, script)
 
 
+def _refuse_strangers(connection: sqlite3.Connection, newest: int) -> None:
+    """Look under the write lock: another opener may be making the file at this moment."""
+    with _transaction(connection) as done:
+        version = _number(connection, "PRAGMA user_version")
+        application = _number(connection, "PRAGMA application_id")
+        tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
+        done("ROLLBACK")
+    if application != APPLICATION_ID and (application or version or tables):
+        raise SchemaTooNew("the file is a database of some other program")
+    if version > newest:
+        raise SchemaTooNew(f"the file has schema {version}, this release knows {newest}: use the newer release")
+
+
+def _set(connection: sqlite3.Connection, setting: str) -> None:
+    """Apply one setting. The change to WAL does not wait for other openers as a transaction does: wait in one."""
+    for _ in range(MAX_OPENERS):
+        try:
+            connection.execute(setting).fetchall()
+            return
+        except sqlite3.OperationalError as fault:
+            if (fault.sqlite_errorcode or 0) & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            with _transaction(connection) as done:
+                done("ROLLBACK")
+    connection.execute(setting).fetchall()
+
+
 def _migrate(connection: sqlite3.Connection, number: int, script: str) -> None:
-    # One script with its own BEGIN and COMMIT: the version and the tables come to stand together or not at all.
+    """One migration, whole or not at all, atomic with its version; nothing where another opener has run it."""
+    with _transaction(connection) as done:
+        if _number(connection, "PRAGMA user_version") >= number:
+            done("ROLLBACK")
+            return
+        for statement in _statements(script):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {number}")
+        done("COMMIT")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[Callable[[str], object]]:
+    """BEGIN IMMEDIATE; the body ends it with COMMIT or ROLLBACK, and whatever escapes rolls it back."""
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.executescript(
-            f"BEGIN IMMEDIATE;\n{script}\nPRAGMA application_id = {APPLICATION_ID};\n"
-            f"PRAGMA user_version = {number};\nCOMMIT;"
-        )
-    except BaseException:
+        yield connection.execute
+    finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        raise
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def _statements(script: str) -> Iterator[str]:
+    """The script's statements. Splitting on `;` would break a trigger; SQLite itself knows where one ends."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement
 
 
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
+def _number(connection: sqlite3.Connection, sql: str) -> int:
+    return int(connection.execute(sql).fetchone()[0])

@@ -9,6 +9,7 @@ from typing import Final
 from reconcile.errors import JobHeld, KeyReused
 from reconcile.model import Change, Entry, EntryKind, Operation
 from reconcile.store import rows
+from reconcile.store.evidence import Applier, Judge
 from reconcile.store.history import Appender
 from reconcile.store.writer import Done, Kind
 
@@ -33,6 +34,7 @@ class StartRecord:
     items: Sequence[SubmittedItem] = ()
     client_key: str | None = None
     content: str = ""
+    draw: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +53,14 @@ _HELD: Final = (
     "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND remote_job_id IS NOT NULL"
     " AND state NOT IN ('timed_out', 'abandoned')"
 )
-_SCHEDULE: Final = "INSERT INTO schedule (key, provider, priority, due_at) VALUES (?, ?, ?, ?)"
+_SCHEDULE: Final = "INSERT INTO schedule (key, provider, priority, due_at, deadline_at) VALUES (?, ?, ?, ?, ?)"
 _ITEM: Final = (
     "INSERT INTO items (operation_key, attempt, item_id, line, outcome, reason, file, start, length)"
     " VALUES (?, 0, ?, ?, 'submitted', '', NULL, ?, ?)"
 )
 
 
-def _start(connection: sqlite3.Connection, record: StartRecord) -> Done:
+def _start(connection: sqlite3.Connection, record: StartRecord, judge: Judge) -> Done:
     if record.client_key is not None:
         known = connection.execute(_KEY, (record.client_key,)).fetchone()
         if known is not None:
@@ -79,7 +81,9 @@ def _start(connection: sqlite3.Connection, record: StartRecord) -> Done:
     op = replace(op, seq=seq, head=head)
     rows.update(connection, [(key, op)])
     connection.execute("INSERT INTO starts VALUES (?, ?, ?)", (key, json.dumps(op.request), json.dumps(op.expect)))
-    connection.execute(_SCHEDULE, (key, op.provider, op.schedule.priority, op.schedule.due_at))
+    name = op.state_deadline_name
+    deadline = op.deadline(name) if name else None
+    connection.execute(_SCHEDULE, (key, op.provider, op.schedule.priority, op.schedule.due_at, deadline))
     connection.executemany(
         _ITEM, ((key, item.item_id, line, item.start, item.length) for line, item in enumerate(record.items, start=1))
     )
@@ -87,7 +91,13 @@ def _start(connection: sqlite3.Connection, record: StartRecord) -> Done:
         connection.execute(
             "INSERT INTO client_keys VALUES (?, ?, ?, ?)", (record.client_key, record.content, key, op.created_at)
         )
-    return Done(Started(op, is_new=True), (Change(op, (first,)),), op.schedule.due_at)
+    changes = [Change(op, (first,))]
+    if op.remote_job_id is not None:
+        applier = Applier(connection, judge)
+        changes += applier.adopt(key, op, op.created_at, record.draw)
+        applier.flush()
+    after = changes[-1].operation
+    return Done(Started(after, is_new=True), tuple(changes), after.schedule.due_at)
 
 
 def _repeated(connection: sqlite3.Connection, record: StartRecord, content: str, operation_id: str) -> Started:
@@ -97,4 +107,6 @@ def _repeated(connection: sqlite3.Connection, record: StartRecord, content: str,
     return Started(op, is_new=False)
 
 
-START: Final = Kind("start", lambda connection, payloads: [_start(connection, record) for record in payloads])
+def kind(judge: Judge) -> Kind:
+    """The writes that start operations; `judge` is asked about events that were kept for an adopted job."""
+    return Kind("start", lambda connection, payloads: [_start(connection, record, judge) for record in payloads])

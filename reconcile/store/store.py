@@ -15,7 +15,7 @@ from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Tally
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
-from reconcile.store.writer import Done, GroupCommit, Hooks, open_writer
+from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, open_writer
 
 #: Rows of a list or a history that one read gives at most.
 MAX_PAGE: Final = 1000
@@ -30,19 +30,19 @@ class Store:
         writer: Connection,
         reader: Connection,
         scanner: Connection,
-        kinds: tuple[Any, Any],
+        kinds: tuple[Kind, Kind, Kind, Kind],
     ) -> None:
         self._group = group
         self._writer = writer
         self._reader = reader
         self._scanner = scanner
-        self._evidence, self._events = kinds
+        self._start, self._evidence, self._events, self._claim = kinds
 
     # ---- writes ----
 
     async def start(self, record: StartRecord) -> Started:
         """Write a new operation, or find the one its client key stands for. Raises: KeyReused, JobHeld, StoreError."""
-        started: Started = await self._group.write(starts.START, record)
+        started: Started = await self._group.write(self._start, record)
         return started
 
     async def apply(self, arrival: Arrival) -> Any:
@@ -56,7 +56,7 @@ class Store:
 
     async def claim(self, wish: ClaimWish) -> Claimed:
         """Lease due rows. Raises: StoreError."""
-        claimed: Claimed = await self._group.write(claims.CLAIM, wish)
+        claimed: Claimed = await self._group.write(self._claim, wish)
         return claimed
 
     async def renew(self, renewal: Renewal) -> bool:
@@ -176,7 +176,9 @@ class Store:
         self._group.stop()
 
     async def close(self) -> None:
-        """Close the connections; call after `run` has ended."""
+        """Take no further write, let `run` commit what waits, and close the connections."""
+        self.stop()
+        await self._group.ended()
         for connection in (self._reader, self._scanner, self._writer):
             await connection.close()
 
@@ -194,21 +196,24 @@ async def open_store(
 
     `on_done` hears of every commit, on the event loop, before the callers do.
     """
+    opened: list[Connection] = []
     try:
         group, writer = await open_writer(opener, path, hooks or Hooks(), on_done)
-        readers = [await _open_reader(opener, path) for _ in range(2)]
-    except sqlite3.Error as fault:
-        raise StoreBusy(f"{path} cannot be opened: {fault}") from fault
-    return Store(group, writer, readers[0], readers[1], (evidence.kind(judge), events.kind(judge, has_read)))
+        opened.append(writer)
+        for _ in range(2):
+            opened.append(await opener(read_only_uri(path), uri=True))
+            for pragma in READER_PRAGMAS:
+                await opened[-1].execute_fetchall(pragma)
+    except BaseException as fault:
+        for connection in opened:
+            await connection.close()
+        if isinstance(fault, sqlite3.Error):
+            raise StoreBusy(f"{path} cannot be opened: {fault}") from fault
+        raise
+    kinds = (starts.kind(judge), evidence.kind(judge), events.kind(judge, has_read), claims.claim_kind())
+    return Store(group, opened[0], opened[1], opened[2], kinds)
 
 
 def read_only_uri(path: str) -> str:
     """The URI that opens the file without the right to write or checkpoint (N43)."""
     return f"{Path(path).absolute().as_uri()}?mode=ro"
-
-
-async def _open_reader(opener: Opener, path: str) -> Connection:
-    reader = await opener(read_only_uri(path), uri=True)
-    for pragma in READER_PRAGMAS:
-        await reader.execute_fetchall(pragma)
-    return reader

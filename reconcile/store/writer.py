@@ -86,8 +86,8 @@ class BatchConnection(sqlite3.Connection):
         batch, self.inbox.batch = self.inbox.batch, []
         try:
             self._run(batch)
-        except sqlite3.Error as fault:
-            self._roll_back()
+        except Exception as fault:  # the rim: whatever it was, no transaction may stay open
+            self._roll_back(fault)
             raise _as_store_error(fault) from fault
 
     def _run(self, batch: list[_Write]) -> None:
@@ -137,9 +137,12 @@ class BatchConnection(sqlite3.Connection):
         if isinstance(fault, sqlite3.Error) and _code(fault) in _BROKEN | _PASSING:
             raise fault
 
-    def _roll_back(self) -> None:
-        if self.in_transaction:
-            self.execute("ROLLBACK")
+    def _roll_back(self, fault: Exception) -> None:
+        try:
+            if self.in_transaction:
+                self.execute("ROLLBACK")
+        except sqlite3.Error as second:
+            raise StoreBroken(f"a batch could be neither committed ({fault}) nor rolled back") from second
 
 
 def _code(fault: sqlite3.Error) -> int | None:
@@ -147,7 +150,9 @@ def _code(fault: sqlite3.Error) -> int | None:
     return None if extended is None else extended & 0xFF
 
 
-def _as_store_error(fault: sqlite3.Error) -> StoreError:
+def _as_store_error(fault: Exception) -> StoreError:
+    if not isinstance(fault, sqlite3.Error):
+        return StoreBroken(f"the outcome of a write is unknown: {type(fault).__name__}: {fault}")
     cause = fault.__cause__ if _code(fault) is None and isinstance(fault.__cause__, sqlite3.Error) else fault
     if _code(cause) in _BROKEN:
         return StoreBroken(f"the outcome of a write is unknown: {cause}")
@@ -172,6 +177,9 @@ class GroupCommit:
         self._waiting: list[_Write] = []
         self._wake = asyncio.Event()
         self._closing = False
+        self._in_hand: list[_Write] = []
+        self._ended = asyncio.Event()
+        self._ended.set()
         self.broken: StoreBroken | None = None
         self.commits = 0
 
@@ -191,14 +199,30 @@ class GroupCommit:
 
     async def run(self) -> None:
         """Commit what waits until `stop`. Raises: StoreBroken, when a commit's outcome is unknown."""
-        while True:
+        self._ended.clear()
+        try:
+            await self._loop()
+        finally:
+            # However the loop ends, no caller is left waiting for an answer that nobody will give.
+            self._closing = True
+            left, self._in_hand, self._waiting = [*self._in_hand, *self._waiting], [], []
+            for write in left:  # what a write of the batch in hand came to may never have been committed
+                write.outcome = self.broken or StoreBroken("the writer ended; it is not known whether this was kept")
+                _settle(write)
+            self._ended.set()
+
+    async def _loop(self) -> None:
+        while not (self._closing and not self._waiting):
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-                await self._commit(batch)
-            if self._closing:
-                return
+                self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+                await self._commit(self._in_hand)
+                self._in_hand = []
+
+    async def ended(self) -> None:
+        """Wait until `run`, if it was started, has come to its end."""
+        await self._ended.wait()
 
     def stop(self) -> None:
         """Take no further write; `run` ends when the queue is empty."""
@@ -211,20 +235,20 @@ class GroupCommit:
             await self._connection.commit()
         except StoreBroken as broken:
             self.broken = broken
-            self._fail([*batch, *self._waiting], broken)
+            for write in [*batch, *self._waiting]:
+                write.outcome = broken
             raise
         except StoreError as lost:
-            self._fail(batch, lost)
+            for write in batch:
+                write.outcome = lost
+                _settle(write)
             return
         self.commits += 1
-        self._on_done([write.outcome for write in batch if isinstance(write.outcome, Done)])
-        for write in batch:
-            _settle(write)
-
-    def _fail(self, writes: list[_Write], error: StoreError) -> None:
-        for write in writes:
-            write.outcome = error
-            _settle(write)
+        try:
+            self._on_done([write.outcome for write in batch if isinstance(write.outcome, Done)])
+        finally:
+            for write in batch:
+                _settle(write)
 
 
 def _settle(write: _Write) -> None:
@@ -245,7 +269,11 @@ async def open_writer(
     def connect(*args: Any, **kwargs: Any) -> BatchConnection:
         connection = BatchConnection(*args, **kwargs)
         connection.inbox = inbox
-        prepare_writer(connection)
+        try:
+            prepare_writer(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     connection = await opener(path, factory=connect)

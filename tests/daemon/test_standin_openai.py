@@ -1,18 +1,10 @@
-"""The stand-in over real sockets, held to other people's code: the provider's SDK and the Standard Webhooks library.
-
-The SDK takes almost anything without a word, so bodies are checked a second time, strictly: right types, known words,
-no field that the provider does not have.
-"""
+"""The stand-in over real sockets, held to other people's code: the provider's SDK and the Standard Webhooks library."""
 
 import asyncio
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import openai
@@ -27,214 +19,29 @@ from openai.types.chat import ChatCompletion
 from openai.types.completion import Completion
 from openai.types.responses import Response
 from openai.types.webhooks import BatchCancelledWebhookEvent, BatchCompletedWebhookEvent, BatchFailedWebhookEvent
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 from structlog.testing import capture_logs
 
 from daemon.standin.deliveries import FIRST_RETRY_MS, REPEAT_MS
 from daemon.standin.items import ENDPOINTS
 from daemon.standin.openai_face import build_app
-from daemon.standin.scenarios import SCENARIO_KEY, SCENARIOS, Scenario
+from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin
 from daemon.standin.world import World
 from reconcile.errors import ConfigError, RequestInvalid, SecretInvalid
-
-SECRET = "whsec_b7xnJUexacqopxJKYD3e3rj9tavgs+nAat47lc7+BGM="
-NORMAL = SCENARIOS["normal"]
-#: Nothing here waits that long; a test that hangs is told apart from a slow machine. Seconds.
-PATIENCE = 20
-T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
-
-
-# What is handed in.
-
-
-class ManualClock:
-    """Time that a test moves. It begins at the real now, because the verifiers of other people look at theirs."""
-
-    def __init__(self) -> None:
-        self.now_ms = int(time.time()) * 1000
-        self._wakes: set[asyncio.Event] = set()
-
-    def now(self) -> int:
-        return self.now_ms
-
-    def monotonic(self) -> float:
-        return self.now_ms / 1000
-
-    def advance(self, ms: int) -> None:
-        self.now_ms += ms
-        for wake in self._wakes:
-            wake.set()
-
-    async def pause(self, wake: asyncio.Event, seconds: float | None) -> None:
-        """Whoever waits here is woken by each move of the clock, and by nothing that passes by itself."""
-        self._wakes.add(wake)
-        await wake.wait()
-
-
-class CountingDice:
-    def __init__(self) -> None:
-        self._numbers = count(1)
-
-    def draw(self) -> float:
-        return 0.5
-
-    def identifier(self, prefix: str) -> str:
-        return f"{prefix}{next(self._numbers):06d}"
-
-    def trace_id(self) -> str:
-        return f"{next(self._numbers):032x}"
-
-
-class TaskStarter:
-    def __init__(self) -> None:
-        #: Deliveries of webhooks that were begun and not yet waited for.
-        self.deliveries: asyncio.Queue[asyncio.Task[None]] = asyncio.Queue()
-
-    def start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        if name == "standin_delivery":
-            self.deliveries.put_nowait(task)
-        return task
-
-    async def offload(self, function: Callable[[], T]) -> T:
-        return function()
-
-
-class Receiver:
-    """A webhook's other end: keeps what came and answers as told."""
-
-    def __init__(self) -> None:
-        self.answers: list[int] = []
-        self._came: asyncio.Queue[tuple[dict[str, str], bytes]] = asyncio.Queue()
-
-    async def take(self, request: web.Request) -> web.Response:
-        self._came.put_nowait((dict(request.headers), await request.read()))
-        status = self.answers.pop(0) if self.answers else 200
-        return web.Response(status=status, headers={"location": "/elsewhere"} if status in {301, 307} else None)
-
-    async def next(self) -> tuple[dict[str, str], bytes]:
-        return await asyncio.wait_for(self._came.get(), PATIENCE)
-
-    def is_empty(self) -> bool:
-        return self._came.empty()
-
-
-class Bench:
-    """A running stand-in, its clock, its world, a receiver and the SDK pointed at it."""
-
-    def __init__(
-        self, world: World, clock: ManualClock, starter: TaskStarter, receiver: Receiver, client: AsyncOpenAI, url: str
-    ) -> None:
-        self.world, self.clock, self.receiver, self.client, self.url = world, clock, receiver, client, url
-        self._starter = starter
-        self.stop_receiver: Callable[[], Awaitable[None]]
-
-    async def start_job(
-        self, names: list[str], *, endpoint: str = "/v1/responses", scenario: str | None = None
-    ) -> Batch:
-        file = await self.client.files.create(file=("in.jsonl", input_of(names, endpoint)), purpose="batch")
-        metadata = {"job": "1"} | ({} if scenario is None else {SCENARIO_KEY: scenario})
-        return await self.client.batches.create(
-            input_file_id=file.id,
-            endpoint=endpoint,  # type: ignore[arg-type]  # a literal there, a table's row here
-            completion_window="24h",
-            metadata=metadata,
-        )
-
-    async def delivery_begun(self) -> None:
-        """Until a webhook is under way."""
-        self._starter.deliveries.put_nowait(await asyncio.wait_for(self._starter.deliveries.get(), PATIENCE))
-
-    async def settled(self) -> None:
-        """Until each webhook that was begun has been answered, in the world's books too."""
-        while not self._starter.deliveries.empty():
-            await asyncio.wait_for(self._starter.deliveries.get_nowait(), PATIENCE)
-
-
-def input_of(names: list[str], endpoint: str = "/v1/responses") -> bytes:
-    lines = [
-        {"custom_id": name, "method": "POST", "url": endpoint, "body": {"model": "example-model", "input": "hello"}}
-        for name in names
-    ]
-    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-
-
-@asynccontextmanager
-async def running(scenario: Scenario = NORMAL, **more: Any) -> AsyncIterator[Bench]:
-    clock, starter, receiver = ManualClock(), TaskStarter(), Receiver()
-    hooks = web.Application()
-    hooks.router.add_post("/hooks", receiver.take)
-    world = World(scenario, ids=CountingDice().identifier)
-    async with TestServer(hooks) as hook_server:
-        app = build_app(
-            world,
-            clock,
-            starter,
-            webhook_url=str(hook_server.make_url("/hooks")),
-            webhook_secret=SECRET,
-            session_factory=aiohttp.ClientSession,
-            log=structlog.get_logger(),
-            pause=clock.pause,
-            **more,
-        )
-        async with TestServer(app) as server:
-            url = str(server.make_url("/v1"))
-            async with AsyncOpenAI(
-                api_key="sk-any", base_url=url, max_retries=0, webhook_secret=SECRET, timeout=PATIENCE
-            ) as client:
-                bench = Bench(world, clock, starter, receiver, client, url)
-                bench.stop_receiver = hook_server.close
-                yield bench
-
-
-# The strict checker, and proof that it is one.
-
-
-def strictly(kind: type[M], body: object) -> M:
-    """`body` as the SDK's type: no coercion, only words of the enums, no field that the type does not name."""
-    found = TypeAdapter(kind).validate_python(body, strict=True)
-    unknown = list(_extras(found, kind.__name__))
-    if unknown:
-        raise ValueError(f"not in the SDK's types: {', '.join(unknown)}")
-    return found
-
-
-def _extras(found: object, where: str) -> Iterator[str]:
-    if isinstance(found, BaseModel):
-        yield from (f"{where}.{name}" for name in found.model_extra or {})
-        for name in type(found).model_fields:
-            yield from _extras(getattr(found, name), f"{where}.{name}")
-    elif isinstance(found, list):
-        for number, each in enumerate(found):
-            yield from _extras(each, f"{where}[{number}]")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"status": "paused_by_policy"},
-        {"object": "list"},
-        {"created_at": "1795953600"},
-        {"created_at": 1795953600.5},
-        {"metadata": {"a": 1}},
-        {"request_counts": {"total": 1}},
-        {"errors": {"object": "list", "data": [{"line": "3"}]}},
-        {"usage": {"total_tokens": 1}},
-        {"not_a_field": 1},
-        {"request_counts": {"total": 1, "completed": 1, "failed": 0, "expired": 0}},
-        {"id": None},
-    ],
+from tests.daemon.test_standin_bench import (
+    NORMAL,
+    PATIENCE,
+    SECRET,
+    Bench,
+    CountingDice,
+    ManualClock,
+    Receiver,
+    TaskStarter,
+    input_of,
+    running,
+    strictly,
 )
-def test_the_checker_refuses_what_the_sdk_would_let_pass(change: dict[str, object]) -> None:
-    world = World(NORMAL, ids=CountingDice().identifier)
-    body = world.read(world.seed_job(items=1, now_ms=0), 10**6)
-    strictly(Batch, body)
-    Batch.construct(**(body | change))  # type: ignore[arg-type]  # what the SDK does: no complaint
-    with pytest.raises((ValidationError, ValueError)):
-        strictly(Batch, body | change)
-
 
 # Calls.
 
@@ -543,36 +350,6 @@ async def test_a_receiver_that_is_not_there_is_tried_again() -> None:
             await bench.settled()
         assert [(log["event"], log["answer"]) for log in logs] == [("standin_webhook_refused", "ClientConnectorError")]
         assert bench.world.next_event_at(bench.clock.now()) == bench.clock.now() + FIRST_RETRY_MS
-
-
-# Scenarios that live in the face.
-
-
-async def test_a_lost_create_answer_leaves_a_job_that_a_list_shows() -> None:
-    async with running(replace(NORMAL, create_answer="lost")) as bench:
-        with pytest.raises(openai.APIConnectionError):
-            await bench.start_job(["a"])
-        page = await bench.client.batches.list()
-        assert [batch.metadata for batch in page.data] == [{"job": "1"}]
-        assert bench.world.truth().creates == 1
-
-
-async def test_a_create_answer_can_come_after_the_webhook() -> None:
-    async with running(replace(NORMAL, duration_ms=0, create_answer_after_ms=50)) as bench:
-        starting = asyncio.get_running_loop().create_task(bench.start_job(["a"]))
-        headers, body = await bench.receiver.next()
-        batch = await starting
-        check_delivery(bench, headers, body, batch.id)
-
-
-async def test_trouble_on_reads_has_the_providers_shape() -> None:
-    async with running(replace(NORMAL, read_statuses=(429, 500))) as bench:
-        batch = await bench.start_job(["a"])
-        with pytest.raises(openai.RateLimitError) as limited:
-            await bench.client.batches.retrieve(batch.id)
-        assert limited.value.response.headers["retry-after"] == "1"
-        with pytest.raises(openai.InternalServerError):
-            await bench.client.batches.retrieve(batch.id)
 
 
 # The whole server.

@@ -542,7 +542,6 @@ def test_each_end_has_its_own_event(scenario: Scenario, kind: str) -> None:
 
 
 def test_the_scenarios_have_a_name_each_and_a_sentence() -> None:
-    assert list(SCENARIOS) == ["normal", "lost-webhook", "duplicate-webhook", "partial-failure"]
     for name, scenario in SCENARIOS.items():
         assert scenario.name == name
         assert scenario.summary.endswith(".")
@@ -552,12 +551,13 @@ def test_the_scenarios_have_a_name_each_and_a_sentence() -> None:
 
 def test_a_jobs_own_metadata_picks_its_scenario() -> None:
     world = new_world(SCENARIOS["lost-webhook"])
-    for name in SCENARIOS:
+    named = ["normal", "lost-webhook", "duplicate-webhook", "partial-failure"]
+    for name in named:
         start_job(world, metadata={SCENARIO_KEY: name})
     start_job(world)
     world.list_page(5, None, END)
     truth = world.truth()
-    assert [job.scenario for job in truth.jobs] == [*SCENARIOS, "lost-webhook"]
+    assert [job.scenario for job in truth.jobs] == [*named, "lost-webhook"]
     assert [job.failed for job in truth.jobs] == [0, 0, 0, 2, 0]
     assert {event.job_id for event in truth.events} == {truth.jobs[n].id for n in (0, 2, 3)}
 
@@ -598,8 +598,8 @@ def test_a_webhook_can_run_ahead_of_the_status() -> None:
     assert world.events_due(END) == []
 
 
-def test_reads_can_be_answered_with_trouble_in_turn() -> None:
-    world = new_world(replace(NORMAL, read_statuses=(200, 500, 429)))
+def test_the_first_reads_can_be_answered_with_trouble_in_turn() -> None:
+    world = new_world(replace(NORMAL, read_faults=(500, 429)))
     job_id = start_job(world)
     answers = []
     for _ in range(4):
@@ -607,7 +607,21 @@ def test_reads_can_be_answered_with_trouble_in_turn() -> None:
             answers.append(world.read(job_id, END)["status"])
         except ApiError as error:
             answers.append(error.status)
-    assert answers == ["completed", 500, 429, "completed"]
+    assert answers == [500, 429, "completed", "completed"]
+
+
+def test_a_create_that_met_trouble_is_told_from_those_of_other_jobs_by_its_content() -> None:
+    world = new_world(replace(NORMAL, create_faults=(429,)))
+    asked: tuple[dict[str, Any], ...] = ({}, {"metadata": {"job": "1"}}, {"metadata": {"job": "2"}}, {"count": 2})
+    for more in asked:
+        with pytest.raises(ApiError, match="Rate limit"):
+            start_job(world, **more)
+    assert world.truth().jobs == ()
+    for more in asked:
+        start_job(world, **more)
+    with pytest.raises(ApiError, match="Rate limit"):
+        start_job(world)
+    assert len(world.truth().jobs) == 4, "once answered, the same content again is another job"
 
 
 def test_a_job_can_be_missing_from_lists_for_a_while_and_forgotten_later() -> None:

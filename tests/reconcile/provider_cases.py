@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reconcile.model import (
+from reconcile.evidence import (
     Accepted,
     CollectFailed,
     CreateNotAccepted,
@@ -16,12 +16,10 @@ from reconcile.model import (
     FinishedAtOnce,
     JobGone,
     JobRead,
-    JsonObject,
-    Operation,
     ReadFailed,
     ResultIsFailure,
-    Schedule,
 )
+from reconcile.model import JsonObject, Operation, Schedule
 from reconcile.provider import HttpResponse, Provider, Step
 from reconcile.schedule import retry_after_ms
 from reconcile.states import State
@@ -49,6 +47,20 @@ SAMPLES: dict[str, Sample] = {
             for n in range(4)
         ],
         steps={"upload": "file-fxIn7Qm2Zt9"},
+    ),
+    "anthropic_batches": Sample(
+        request={},
+        items=[
+            {
+                "custom_id": f"job-0010_{n}",
+                "params": {
+                    "model": "example-model",
+                    "max_tokens": 64,
+                    "messages": [{"role": "user", "content": f"item {n}"}],
+                },
+            }
+            for n in range(4)
+        ],
     ),
 }
 

@@ -11,15 +11,14 @@ import pytest
 
 from reconcile.contract import CancelTerms, Contract, Limits, Lookup, PollPlan, Word
 from reconcile.decide import decide
+from reconcile.evidence import Evidence, JobRead
 from reconcile.model import (
     Attention,
     CancelIntent,
     Change,
     Deadlines,
     EntryKind,
-    Evidence,
     InputIntent,
-    JobRead,
     Observation,
     Operation,
     ResultInfo,

@@ -3,7 +3,7 @@
 import pytest
 
 from reconcile.answers import cancel_refusal, create_refusal, error_class, read_refusal, result_refusal
-from reconcile.model import (
+from reconcile.evidence import (
     CancelAnswer,
     CancelAnswered,
     CollectFailed,
@@ -12,8 +12,8 @@ from reconcile.model import (
     CreateUnknown,
     JobGone,
     ReadFailed,
-    RemoteError,
 )
+from reconcile.model import RemoteError
 from reconcile.provider import HttpResponse
 
 STATUSES = range(200, 600)

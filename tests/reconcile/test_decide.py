@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconcile.contract import Contract
 from reconcile.draft import next_action
-from reconcile.model import (
+from reconcile.evidence import (
     AboutToSend,
     Accepted,
     CancelAnswer,
@@ -25,7 +25,6 @@ from reconcile.model import (
     CreateRejected,
     CreateUnknown,
     DeadlinePassed,
-    EntryKind,
     EventSeen,
     Evidence,
     FinishedAtOnce,
@@ -36,14 +35,17 @@ from reconcile.model import (
     JobGone,
     JobRead,
     LookupFound,
+    ReadFailed,
+    ResultIsFailure,
+    StepDone,
+)
+from reconcile.model import (
+    EntryKind,
     Observation,
     Operation,
     Problems,
     Progress,
-    ReadFailed,
     RemoteError,
-    ResultIsFailure,
-    StepDone,
     Summary,
     Verdict,
     VerdictKind,

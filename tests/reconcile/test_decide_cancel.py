@@ -6,18 +6,16 @@ import pytest
 
 from reconcile.contract import Contract
 from reconcile.draft import next_action
-from reconcile.model import (
+from reconcile.evidence import (
     Accepted,
     CancelAnswer,
     CancelAnswered,
     CancelAsked,
     CreateNotAccepted,
-    EntryKind,
     JobGone,
-    Observation,
-    Operation,
     ReadFailed,
 )
+from reconcile.model import EntryKind, Observation, Operation
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     ALL_STATES,

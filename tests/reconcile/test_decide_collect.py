@@ -3,20 +3,8 @@
 import pytest
 
 from reconcile.draft import next_action
-from reconcile.model import (
-    Collected,
-    CollectFailed,
-    EntryKind,
-    JobRead,
-    Observation,
-    Problems,
-    ReadFailed,
-    RemoteError,
-    ResultIsFailure,
-    Summary,
-    Verdict,
-    VerdictKind,
-)
+from reconcile.evidence import Collected, CollectFailed, JobRead, ReadFailed, ResultIsFailure
+from reconcile.model import EntryKind, Observation, Problems, RemoteError, Summary, Verdict, VerdictKind
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     ALL_GOOD,

@@ -5,19 +5,8 @@ from dataclasses import replace
 import pytest
 
 from reconcile.draft import next_action
-from reconcile.model import (
-    AboutToSend,
-    Accepted,
-    Change,
-    CreateNotAccepted,
-    CreateRejected,
-    CreateUnknown,
-    EntryKind,
-    Observation,
-    Operation,
-    RemoteError,
-    StepDone,
-)
+from reconcile.evidence import AboutToSend, Accepted, CreateNotAccepted, CreateRejected, CreateUnknown, StepDone
+from reconcile.model import Change, EntryKind, Observation, Operation, RemoteError
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     BASE,

@@ -7,21 +7,17 @@ import pytest
 
 from reconcile.contract import Contract
 from reconcile.draft import next_action
-from reconcile.model import (
+from reconcile.evidence import (
     Accepted,
     CancelAnswer,
     CancelAnswered,
-    EntryKind,
     EventSeen,
     FinishedAtOnce,
     JobGone,
     JobRead,
-    Observation,
-    Operation,
     ReadFailed,
-    Verdict,
-    VerdictKind,
 )
+from reconcile.model import EntryKind, Observation, Operation, Verdict, VerdictKind
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     ALL_STATES,

@@ -3,11 +3,7 @@
 import pytest
 
 from reconcile.draft import next_action
-from reconcile.model import (
-    InputAnswer,
-    InputAnswered,
-    InputAsked,
-)
+from reconcile.evidence import InputAnswer, InputAnswered, InputAsked
 from reconcile.states import State
 from tests.reconcile.rows import (
     ALL_STATES,

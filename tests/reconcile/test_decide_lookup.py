@@ -4,18 +4,8 @@ import pytest
 
 from reconcile.contract import Contract
 from reconcile.draft import next_action
-from reconcile.model import (
-    Accepted,
-    EntryKind,
-    EventSeen,
-    FinishedAtOnce,
-    JobRead,
-    LookupFound,
-    Observation,
-    RemoteError,
-    ResultRef,
-    VerdictKind,
-)
+from reconcile.evidence import Accepted, EventSeen, FinishedAtOnce, JobRead, LookupFound
+from reconcile.model import EntryKind, Observation, RemoteError, ResultRef, VerdictKind
 from reconcile.states import State
 from tests.reconcile.rows import (
     BASE,

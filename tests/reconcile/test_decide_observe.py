@@ -5,16 +5,8 @@ from dataclasses import replace
 import pytest
 
 from reconcile.draft import next_action
-from reconcile.model import (
-    EntryKind,
-    JobGone,
-    JobRead,
-    Observation,
-    Progress,
-    ReadFailed,
-    RemoteError,
-    Summary,
-)
+from reconcile.evidence import JobGone, JobRead, ReadFailed
+from reconcile.model import EntryKind, Observation, Progress, RemoteError, Summary
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     BASE,

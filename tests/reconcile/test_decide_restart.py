@@ -4,13 +4,7 @@ import pytest
 
 from reconcile.contract import Contract
 from reconcile.draft import next_action
-from reconcile.model import (
-    CancelAnswer,
-    CancelAnswered,
-    FoundAtStart,
-    InputAnswer,
-    InputAnswered,
-)
+from reconcile.evidence import CancelAnswer, CancelAnswered, FoundAtStart, InputAnswer, InputAnswered
 from reconcile.states import State
 from tests.reconcile.rows import (
     CANCEL,

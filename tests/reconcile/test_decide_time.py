@@ -7,20 +7,18 @@ import pytest
 
 from reconcile.contract import Contract
 from reconcile.draft import next_action
-from reconcile.model import (
+from reconcile.evidence import (
     Accepted,
     CancelAsked,
     CreateNotAccepted,
     CreateUnknown,
     DeadlinePassed,
-    EntryKind,
     EventSeen,
     JobGone,
     LookupFound,
-    Observation,
-    Operation,
     ReadFailed,
 )
+from reconcile.model import EntryKind, Observation, Operation
 from reconcile.states import State
 from tests.reconcile.rows import (
     ALL_STATES,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from reconcile.classify import classify
 from reconcile.errors import RequestInvalid, Unreadable
-from reconcile.model import (
+from reconcile.evidence import (
     Accepted,
     CancelAnswer,
     CancelAnswered,
@@ -19,14 +19,10 @@ from reconcile.model import (
     Evidence,
     JobGone,
     JobRead,
-    Observation,
-    Progress,
     ReadFailed,
-    RemoteError,
-    ResultRef,
     StepDone,
-    VerdictKind,
 )
+from reconcile.model import Observation, Progress, RemoteError, ResultRef, VerdictKind
 from reconcile.provider import FilePart, HttpRequest, Multipart, Page, Purpose
 from reconcile.providers.openai_batch.adapter import OpenAIBatch
 from reconcile.providers.openai_batch.contract import CONTRACT

@@ -16,16 +16,8 @@ from daemon.standin.scenarios import find_scenario
 from reconcile import conclude
 from reconcile.contract import Contract
 from reconcile.decide import decide
-from reconcile.model import (
-    Accepted,
-    Change,
-    Entry,
-    EntryKind,
-    Evidence,
-    FoundAtStart,
-    Operation,
-    StepDone,
-)
+from reconcile.evidence import Accepted, Evidence, FoundAtStart, StepDone
+from reconcile.model import Change, Entry, EntryKind, Operation
 from reconcile.states import State
 from tests.simulation.client import NAME
 from tests.simulation.invariants import check

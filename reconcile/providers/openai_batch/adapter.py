@@ -8,8 +8,7 @@ from urllib.parse import quote
 from reconcile import answers
 from reconcile.contract import Contract
 from reconcile.errors import Unreadable
-from reconcile.fingerprint import canonical_json
-from reconcile.model import (
+from reconcile.evidence import (
     Accepted,
     CancelAnswer,
     CancelAnswered,
@@ -20,14 +19,12 @@ from reconcile.model import (
     Evidence,
     JobGone,
     JobRead,
-    JsonObject,
-    Observation,
-    Operation,
     ReadFailed,
     ResultIsFailure,
-    ResultRef,
     StepDone,
 )
+from reconcile.fingerprint import canonical_json
+from reconcile.model import JsonObject, Observation, Operation, ResultRef
 from reconcile.provider import FilePart, HttpRequest, HttpResponse, Item, Multipart, Page, Purpose, Step
 from reconcile.providers.openai_batch import bodies, start
 from reconcile.providers.openai_batch.contract import CONTRACT
@@ -127,6 +124,11 @@ class OpenAIBatch:
     def marker(self, op: Operation) -> str | None:
         """The file we uploaded for this operation alone. A file that the client named may serve several batches."""
         return op.steps.get(UPLOAD)
+
+    def is_candidate(self, op: Operation, seen: Observation) -> bool:
+        """A batch of the file that we uploaded for this operation."""
+        marker = self.marker(op)
+        return marker is not None and seen.marker == marker
 
     # ---- cancel ----------------------------------------------------------------------------------------------
 

@@ -47,6 +47,8 @@ CREATE TABLE schedule (
     provider TEXT NOT NULL,
     priority INTEGER NOT NULL,
     due_at INTEGER NOT NULL,
+    -- The state's own deadline: it fires even while the provider is paused and nothing may be sent.
+    deadline_at INTEGER,
     polls INTEGER NOT NULL DEFAULT 0,
     errors INTEGER NOT NULL DEFAULT 0,
     gone_reads INTEGER NOT NULL DEFAULT 0,
@@ -63,6 +65,8 @@ CREATE TABLE schedule (
 ) STRICT;
 -- The cost of a claim follows the number of due rows, not of stored ones.
 CREATE INDEX schedule_due ON schedule (provider, priority, due_at) WHERE lease_owner IS NULL;
+CREATE INDEX schedule_overdue ON schedule (provider, deadline_at)
+    WHERE lease_owner IS NULL AND deadline_at IS NOT NULL;
 CREATE INDEX schedule_leased ON schedule (lease_until) WHERE lease_owner IS NOT NULL;
 
 -- Append-only, hash-chained per operation, numbered over all without gaps in commit order.
@@ -83,6 +87,13 @@ CREATE TABLE history (
     UNIQUE (operation_key, seq)
 ) STRICT;
 CREATE TRIGGER history_is_never_changed BEFORE UPDATE ON history
+BEGIN
+    SELECT RAISE(ABORT, 'history is append-only');
+END;
+-- REPLACE removes a row without asking the DELETE trigger.
+CREATE TRIGGER history_is_never_replaced BEFORE INSERT ON history
+WHEN EXISTS (SELECT 1 FROM history WHERE position = NEW.position)
+    OR EXISTS (SELECT 1 FROM history WHERE operation_key = NEW.operation_key AND seq = NEW.seq)
 BEGIN
     SELECT RAISE(ABORT, 'history is append-only');
 END;

@@ -1,0 +1,230 @@
+"""Evidence on its way in: every kind of fact that can reach an operation, whatever brought it.
+
+Each is what one row of the evidence table speaks of; `decide` (rules/) says what it does in each state.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconcile.model import Observation, RemoteError, ResultInfo, Summary, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The create answer, or a look-up, names the job."""
+
+    observation: Observation
+    by_lookup: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedAtOnce:
+    """The create answer holds the result itself; a job id may be missing (A5)."""
+
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRejected:
+    """The provider's own definite no to this very request."""
+
+    error: RemoteError
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNotAccepted:
+    """Surely no job was made: never connected, 401, 429, a documented "busy", an account or path fault."""
+
+    error_class: str
+    retry_after_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUnknown:
+    """The create may or may not have arrived."""
+
+    error_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A submit step before the create succeeded; the create follows under the same lease, so its mark is set."""
+
+    step: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class AboutToSend:
+    """A create that no earlier step announced leaves next: its send mark is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupFound:
+    """A look-up's answer that is not one sure job: none, or several."""
+
+    job_ids: tuple[str, ...]
+    is_sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobRead:
+    """An authenticated read of the job: its own status call, or a list page that shows it."""
+
+    observation: Observation
+    hint_ms: int | None = None
+    #: The event that made it due, for the history's words.
+    rung_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    """A request sent to read the job gave no readable answer."""
+
+    error_class: str
+    retry_after_ms: int | None = None
+    #: False for 401 and 403: they speak of the account, and cost the job no budget.
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobGone:
+    """One answer of a run: the provider says it does not know this job."""
+
+    error_class: str = "http_404"
+    #: An end that a verified event has told before; after a whole run it leads to collection.
+    announced: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventSeen:
+    """A verified event. `is_ours`: it bears this operation's own marker; `is_other_content`: its id was used before."""
+
+    observation: Observation
+    is_ours: bool = False
+    is_other_content: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """A person or client wants the job stopped."""
+
+    cancel_id: str
+    by: str
+    reason: str
+    effect: str
+
+
+class CancelAnswer(StrEnum):
+    """What the cancel call's answer meant."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    NOT_FOUND = "not_found"
+    TOO_LATE = "too_late"
+    NOT_ACCEPTED = "not_accepted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAnswered:
+    """The answer to our one cancel call."""
+
+    answer: CancelAnswer
+    error_class: str | None = None
+    retry_after_ms: int | None = None
+    observation: Observation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputAsked:
+    """A client gives what a blocked job waits for."""
+
+    input_id: str
+    by: str
+
+
+class InputAnswer(StrEnum):
+    """What the input call's answer meant."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    NOT_ACCEPTED = "not_accepted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnswered:
+    """The answer to our one input call."""
+
+    answer: InputAnswer
+    error_class: str | None = None
+    retry_after_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Everything named was fetched, checked and indexed under `info.attempt`."""
+
+    info: ResultInfo
+    summary: Summary
+    #: An inline result that the provider itself calls partial.
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CollectFailed:
+    """One try failed; the job is read again before the next."""
+
+    error_class: str
+    retry_after_ms: int | None = None
+    #: The provider said that it dropped the result, or a consuming fetch was cut: no further try.
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultIsFailure:
+    """The result call answered with the job's own failure."""
+
+    error: RemoteError
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """A state's time is up. `last_read`: a read of the job was tried after that moment."""
+
+    name: str
+    last_read: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAtStart:
+    """What a restart finds: `mark` open means the answer to a request with an effect was never recorded."""
+
+    is_repeatable: bool = False
+    is_restored_backup: bool = False
+
+
+Evidence = (
+    Accepted
+    | FinishedAtOnce
+    | CreateRejected
+    | CreateNotAccepted
+    | CreateUnknown
+    | StepDone
+    | AboutToSend
+    | LookupFound
+    | JobRead
+    | ReadFailed
+    | JobGone
+    | EventSeen
+    | CancelAsked
+    | CancelAnswered
+    | InputAsked
+    | InputAnswered
+    | Collected
+    | CollectFailed
+    | ResultIsFailure
+    | DeadlinePassed
+    | FoundAtStart
+)

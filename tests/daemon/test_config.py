@@ -1,0 +1,543 @@
+"""The configuration: each fault told with the file, the key's full path, what was found and what was expected.
+
+The table at the head is typed from interface.md's example, a line a key that the daemon reads.
+"""
+
+import base64
+import json
+import tomllib
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.config import Config, load, parse
+from reconcile.errors import ConfigError
+from reconcile.signatures import KeyType, verify_standard
+from tests.handlers.ground import SECRET, signed
+
+FILE = "/etc/reconciled/reconciled.toml"
+API_KEY = "sk-canary-0123456789abcdef"
+TOKEN = "a-token-that-is-a-canary-987654"
+ENVIRON = {"OPENAI_API_KEY": API_KEY, "HOOK": SECRET, "TOKEN": TOKEN}
+
+WHOLE = """
+state_dir = "/var/lib/reconciled"
+[webhooks]
+listen = "127.0.0.1:8786"
+public_url = "https://hooks.example.com"
+max_body = "2MiB"
+[api]
+listen = "127.0.0.1:8787"
+token = { env = "TOKEN" }
+[caps]
+start_body = "11MiB"
+input = "2GiB"
+answer = "17MiB"
+result = "18GiB"
+line = "65MiB"
+[attention]
+within = "3d"
+[providers.openai]
+kind = "openai_batch"
+base_url = "https://api.openai.com/v1"
+api_key = { env = "OPENAI_API_KEY" }
+webhook_secrets = [ { env = "HOOK" } ]
+[providers.openai.poll]
+base = "31s"
+cap = "11m"
+sweep = "16m"
+deadline = "27h"
+error_budget = 21
+[providers.openai.limits]
+requests_per_second = 6.5
+concurrency = 3
+"""
+
+P = "providers.openai"
+#: Key path, what kind of value it takes.
+KEYS = {
+    "state_dir": "text",
+    "webhooks.listen": "listener",
+    "webhooks.public_url": "text",
+    "webhooks.max_body": "size",
+    "api.listen": "listener",
+    "api.token": "secret",
+    "caps.start_body": "size",
+    "caps.input": "size",
+    "caps.answer": "size",
+    "caps.result": "size",
+    "caps.line": "size",
+    "attention.within": "duration",
+    f"{P}.kind": "kind",
+    f"{P}.base_url": "url",
+    f"{P}.api_key": "secret",
+    f"{P}.webhook_secrets": "secrets",
+    f"{P}.poll.base": "duration",
+    f"{P}.poll.cap": "duration",
+    f"{P}.poll.sweep": "duration",
+    f"{P}.poll.deadline": "duration",
+    f"{P}.poll.error_budget": "whole",
+    f"{P}.limits.requests_per_second": "number",
+    f"{P}.limits.concurrency": "whole",
+}
+REQUIRED = {f"{P}.kind", f"{P}.base_url"}
+TABLES = ["webhooks", "api", "caps", "attention", "providers", P, f"{P}.poll", f"{P}.limits"]
+#: For each kind of value, what it must not be. A table is wrong everywhere but for a secret.
+WRONG: dict[str, list[Any]] = {
+    "text": [5, True, [], {}, ""],
+    "listener": [5, True, [], "", "8786", ":8786", "127.0.0.1", "h:", "h:x", "127.0.0.1:70000", "h:-1", "h:٨"],
+    "size": [5, True, [], {}, "", "5", "1 MiB", "1MB", "-1MiB", "0MiB", "1.5MiB", "1mib", "x", "9" * 20 + "GiB"],
+    "duration": [5, True, [], {}, "", "5", "1 s", "-1s", "0s", "1.5h", "1w", "x", "9" * 20 + "s"],
+    "whole": ["5", True, [], {}, 0, -1, 1.5, float("nan")],
+    "number": ["5", True, [], {}, 0, -1, float("nan"), float("inf"), 1e12],
+    "kind": [5, True, [], {}, "", "openai", "OPENAI_BATCH", "nothing"],
+    "url": [
+        5,
+        True,
+        [],
+        "",
+        "api.openai.com",
+        "ftp://api.openai.com",
+        "file:///etc/passwd",
+        "https://",
+        "https:///v1",
+        "https://h/v1?x=1",
+        "https://h/v1#f",
+        "https://user@h/v1",
+        "https://user:pass@h/v1",
+        "https://:pass@h/v1",
+        "https://h:99999/v1",
+        "https://h:x/v1",
+        "http://[::1",
+        "https://h h/v1",
+    ],
+    "secret": [5, True, [], "inline-canary", {}, {"env": ""}, {"env": 5}, {"wat": "X"}, {"env": "A", "file": "B"}],
+    "secrets": [5, True, "inline-canary", {"env": "HOOK"}, ["inline-canary"], [5], [{}], [{"wat": "X"}], [[]]],
+}  # fmt: skip
+
+
+def document() -> dict[str, Any]:
+    return tomllib.loads(WHOLE)
+
+
+def parsed(given: Mapping[str, Any], environ: Mapping[str, str] = ENVIRON) -> Config:
+    return parse(given, environ, file=FILE)
+
+
+def put(given: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy with another value at a path."""
+    copy = deepcopy(given)
+    at: Any = copy
+    *tables, key = path.split(".")
+    for name in tables:
+        at = at[name]
+    at[key] = value
+    return copy
+
+
+def drop(given: dict[str, Any], path: str) -> dict[str, Any]:
+    """A copy without the key."""
+    copy = deepcopy(given)
+    at: Any = copy
+    *tables, key = path.split(".")
+    for name in tables:
+        at = at[name]
+    del at[key]
+    return copy
+
+
+def leaves(table: Mapping[str, Any], path: str = "") -> list[str]:
+    """Every key path of a document that holds a value."""
+    found = []
+    for name, value in table.items():
+        here = f"{path}.{name}" if path else name
+        is_table = isinstance(value, Mapping) and not {"env", "file", "credential"} & value.keys()
+        found += leaves(value, here) if is_table else [here]
+    return found
+
+
+def fault(given: Mapping[str, Any], environ: Mapping[str, str] = ENVIRON) -> ConfigError:
+    with pytest.raises(ConfigError) as told:
+        parsed(given, environ)
+    return told.value
+
+
+def assert_told(error: ConfigError, path: str) -> None:
+    """The four parts stand in the error and in its words."""
+    assert error.file == FILE
+    assert error.key_path == path
+    assert error.found
+    assert error.expected
+    words = str(error)
+    assert words.startswith(f"{FILE}: {path}: found ")
+    assert "; expected " in words
+    assert "\n" not in words
+
+
+# ---- the whole ------------------------------------------------------------------------------------------------
+
+
+def test_the_table_names_every_key_of_the_sample() -> None:
+    assert set(leaves(document())) == KEYS.keys()
+
+
+def test_each_value_lands_where_it_belongs() -> None:
+    config = parsed(document())
+    openai = config.providers["openai"]
+    contract = openai.provider.contract
+    assert config.state_dir == Path("/var/lib/reconciled")
+    assert (config.webhooks.host, config.webhooks.port, config.public_url) == (
+        "127.0.0.1",
+        8786,
+        "https://hooks.example.com",
+    )
+    assert (config.api.host, config.api.port, config.api_token, config.max_body) == ("127.0.0.1", 8787, TOKEN, 2 << 20)
+    caps = config.caps
+    assert (caps.start_body, caps.input, caps.answer) == (11 << 20, 2 << 30, 17 << 20)
+    assert (caps.result, caps.line) == (18 << 30, 65 << 20)
+    assert contract.attention_within_ms == 3 * 86_400_000
+    assert (contract.poll.base_ms, contract.poll.cap_ms, contract.poll.sweep_ms) == (31_000, 660_000, 960_000)
+    assert (contract.poll.error_budget, contract.result_within_ms) == (21, 27 * 3_600_000)
+    assert (contract.limits.requests_per_second, contract.limits.concurrency) == (6.5, 3)
+    assert str(openai.base_url) == "https://api.openai.com/v1"
+    assert openai.credentials == {"Authorization": f"Bearer {API_KEY}"}
+    assert openai.credential_name == "env:OPENAI_API_KEY"
+    assert [key.type for key in openai.webhook_keys] == [KeyType.HMAC]
+    assert set(config.secrets) == {API_KEY, TOKEN, SECRET}
+
+
+def test_an_empty_configuration_has_the_defaults_of_the_page() -> None:
+    config = parsed({}, {})
+    assert config.state_dir == Path("reconciled-state")
+    assert (config.webhooks.host, config.webhooks.port) == ("127.0.0.1", 8786)
+    assert (config.api.host, config.api.port, config.api_token) == ("127.0.0.1", 8787, None)
+    caps = config.caps
+    assert (config.max_body, caps.start_body, caps.answer) == (1 << 20, 10 << 20, 16 << 20)
+    assert (caps.input, caps.result, caps.line) == (1 << 30, 16 << 30, 64 << 20)
+    assert config.providers == {}
+    assert config.secrets == ()
+
+
+def test_the_state_directory_is_systemds_unless_told() -> None:
+    assert parsed({}, {"STATE_DIRECTORY": "/var/lib/x"}).state_dir == Path("/var/lib/x")
+    assert parsed({"state_dir": "y"}, {"STATE_DIRECTORY": "/var/lib/x"}).state_dir == Path("y")
+
+
+@pytest.mark.parametrize("path", sorted(KEYS))
+def test_a_key_that_is_left_out_has_a_default_or_is_told(path: str) -> None:
+    given = drop(document(), path)
+    if path in REQUIRED:
+        assert_told(fault(given), path)
+    else:
+        parsed(given)
+
+
+@pytest.mark.parametrize(("path", "value"), [(path, value) for path, kind in KEYS.items() for value in WRONG[kind]])
+def test_a_wrong_value_is_told_with_its_place(path: str, value: Any) -> None:
+    error = fault(put(document(), path, value))
+    assert error.key_path.split("[")[0] == path
+    assert error.file == FILE
+    assert error.found
+    assert error.expected
+    assert "canary" not in str(error)
+    assert "pass@" not in str(error)
+
+
+@pytest.mark.parametrize("path", TABLES)
+@pytest.mark.parametrize("value", [5, True, "x", [], 1.5])
+def test_a_value_in_place_of_a_table_is_told(path: str, value: Any) -> None:
+    assert_told(fault(put(document(), path, value)), path)
+
+
+@pytest.mark.parametrize("table", ["", "webhooks", "api", "caps", "attention", P, f"{P}.poll", f"{P}.limits"])
+@pytest.mark.parametrize("value", ["x", 1, {"a": 1}, [], "inline-canary"])
+def test_an_unknown_neighbour_is_told_with_those_that_are_known(table: str, value: Any) -> None:
+    path = f"{table}.wat" if table else "wat"
+    error = fault(put(document(), path, value))
+    assert_told(error, path)
+    assert "unknown" in error.found
+    for known in (key.rpartition(".")[2] for key in KEYS if key.rpartition(".")[0] == table):
+        assert known in error.expected
+    assert "canary" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("near", "meant"),
+    [
+        (f"{P}.poll.bas", f"{P}.poll.base"),
+        (f"{P}.api_keys", f"{P}.api_key"),
+        ("caps.results", "caps.result"),
+        (f"{P}.poll.Base", f"{P}.poll.base"),
+        (f"{P}.webhook_secret", f"{P}.webhook_secrets"),
+    ],
+)
+def test_a_misspelt_key_is_told_by_its_own_name(near: str, meant: str) -> None:
+    value = document()
+    for name in meant.split("."):
+        value = value[name]
+    assert fault(put(drop(document(), meant), near, value)).key_path == near
+
+
+@pytest.mark.parametrize("name", ["Open", "open ai", "a.b", "ä", "", "-x", "a/b", "x" * 65, "a\nb"])
+def test_a_provider_name_that_cannot_stand_in_a_path_is_told(name: str) -> None:
+    given = document()
+    given["providers"] = {name: given["providers"]["openai"]}
+    error = fault(given)
+    assert error.key_path.startswith("providers")
+    assert "lower-case" in error.expected
+
+
+@pytest.mark.parametrize("name", ["openai", "openai-eu", "openai_2", "2", "a" * 64])
+def test_a_provider_name_that_can_is_taken(name: str) -> None:
+    given = document()
+    given["providers"] = {name: given["providers"]["openai"]}
+    assert list(parsed(given).providers) == [name]
+
+
+# ---- numbers that must fit together ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "cap", "sweep"),
+    [("10m", "5m", "20m"), ("1s", "10m", "5m"), ("30m", "20m", "10m"), ("1s", "1ms", "1h")],
+)
+def test_base_cap_and_sweep_must_rise(base: str, cap: str, sweep: str) -> None:
+    given = put(document(), f"{P}.poll", {"base": base, "cap": cap, "sweep": sweep})
+    error = fault(given)
+    assert error.key_path.startswith(f"{P}.poll.")
+    assert "base <= cap <= sweep" in error.expected
+
+
+@pytest.mark.parametrize("poll", [{"base": "1s", "cap": "1s", "sweep": "1s"}, {"base": "2h"}, {"cap": "3h"}, {}])
+def test_what_is_not_said_gives_way_to_what_is(poll: dict[str, str]) -> None:
+    plan = parsed(put(document(), f"{P}.poll", poll)).providers["openai"].provider.contract.poll
+    assert plan.base_ms <= plan.cap_ms <= plan.sweep_ms
+
+
+# ---- who may come in -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "listen",
+    ["0.0.0.0:8787", "[::]:8787", "192.168.0.1:8787", "*:8787", "example.com:8787", "10.0.0.1:1", "localhost.evil:1"],
+)
+def test_the_local_api_is_not_for_the_network(listen: str) -> None:
+    """S24."""
+    error = fault(put(document(), "api.listen", listen))
+    assert_told(error, "api.listen")
+    assert "loopback" in error.expected
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:8787", "[::1]:8787"])
+def test_loopback_is(listen: str) -> None:
+    assert parsed(put(document(), "api.listen", listen)).api.port in (0, 8787)
+
+
+@pytest.mark.parametrize(
+    ("listen", "host"),
+    [("10.0.0.1:80", "10.0.0.1"), ("[::]:8786", "::"), ("[::1]:1", "::1"), ("hooks.example:1", "hooks.example")],
+)
+def test_the_webhook_listener_may_be_public(listen: str, host: str) -> None:
+    assert parsed(put(document(), "webhooks.listen", listen)).webhooks.host == host
+
+
+# ---- secrets (S39, S40) ----------------------------------------------------------------------------------------
+
+SECRET_KEYS = ["api.token", f"{P}.api_key"]
+
+
+def secret_file(folder: Path, content: str = API_KEY, mode: int = 0o600, name: str = "key") -> Path:
+    path = folder / name
+    path.write_text(content)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("path", SECRET_KEYS)
+def test_an_environment_variable_that_is_not_set_is_named(path: str) -> None:
+    error = fault(put(document(), path, {"env": "NOT_THERE"}))
+    assert_told(error, path)
+    assert "NOT_THERE" in error.expected
+
+
+@pytest.mark.parametrize("path", [*SECRET_KEYS, f"{P}.webhook_secrets"])
+@pytest.mark.parametrize("inline", ["inline-canary", "whsec_Y2FuYXJ5LWNhbmFyeS1jYW5hcnktY2FuYXJ5", ["inline-canary"]])
+def test_an_inline_secret_is_refused_and_not_shown(path: str, inline: Any) -> None:
+    """S39: an error is logged, mailed and pasted."""
+    error = fault(put(document(), path, inline))
+    assert error.key_path.split("[")[0] == path
+    assert "canary" not in str(error)
+    assert "Y2FuYXJ5" not in str(error)
+    assert "env" in error.expected or "credential" in error.expected
+
+
+@pytest.mark.parametrize("path", SECRET_KEYS)
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o602])
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path, path: str, mode: int) -> None:
+    """S39."""
+    error = fault(put(document(), path, {"file": str(secret_file(tmp_path, mode=mode))}))
+    assert_told(error, path)
+    assert str(tmp_path) in error.found
+    assert "0600" in error.expected
+    assert API_KEY not in str(error)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_file_of_its_owner_alone_is_read(tmp_path: Path, mode: int) -> None:
+    given = put(document(), f"{P}.api_key", {"file": str(secret_file(tmp_path, API_KEY + "\n", mode))})
+    config = parsed(given)
+    assert config.providers["openai"].credentials == {"Authorization": f"Bearer {API_KEY}"}
+    assert API_KEY in config.secrets
+
+
+@pytest.mark.parametrize("path", SECRET_KEYS)
+def test_a_file_that_is_not_there_is_told(tmp_path: Path, path: str) -> None:
+    error = fault(put(document(), path, {"file": str(tmp_path / "nothing")}))
+    assert_told(error, path)
+    assert "nothing" in error.found
+
+
+def test_a_folder_or_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    assert_told(fault(put(document(), "api.token", {"file": str(tmp_path)})), "api.token")
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    binary.chmod(0o600)
+    assert_told(fault(put(document(), "api.token", {"file": str(binary)})), "api.token")
+
+
+def test_a_token_file_is_looked_for_in_the_state_directory(tmp_path: Path) -> None:
+    secret_file(tmp_path, TOKEN, name="agents")
+    given = {"state_dir": str(tmp_path), "api": {"token": {"file": "agents"}}}
+    assert parsed(given).api_token == TOKEN
+
+
+def test_a_credential_is_read_from_systemds_folder(tmp_path: Path) -> None:
+    """S40."""
+    secret_file(tmp_path, SECRET, 0o400, "openai-webhook")
+    given = put(document(), f"{P}.webhook_secrets", [{"credential": "openai-webhook"}])
+    config = parsed(given, {**ENVIRON, "CREDENTIALS_DIRECTORY": str(tmp_path)})
+    assert len(config.providers["openai"].webhook_keys) == 1
+    assert SECRET in config.secrets
+
+
+@pytest.mark.parametrize("name", ["openai-webhook", "../key", "/etc/passwd", "..", "."])
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_credential_that_is_not_there_or_lies_elsewhere_is_told(tmp_path: Path, name: str, has_folder: bool) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir(mode=0o700)
+    secret_file(tmp_path)
+    environ = {**ENVIRON, "CREDENTIALS_DIRECTORY": str(folder)} if has_folder else ENVIRON
+    error = fault(put(document(), f"{P}.api_key", {"credential": name}), environ)
+    assert_told(error, f"{P}.api_key")
+    assert API_KEY not in str(error)
+
+
+@pytest.mark.parametrize("value", ["", "\n", "a\x00b", "a\tb", "two\nlines", "\x1b[31m"])
+def test_an_empty_or_unprintable_secret_is_told(value: str) -> None:
+    error = fault(put(document(), f"{P}.api_key", {"env": "ODD"}), {**ENVIRON, "ODD": value})
+    assert_told(error, f"{P}.api_key")
+    assert "two" not in str(error)
+
+
+def short(length: int) -> str:
+    return "whsec_" + base64.b64encode(b"k" * length).decode()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        f"v1,{SECRET}",
+        f'"{SECRET}"',
+        f"'{SECRET}'",
+        f" {SECRET}",
+        f"{SECRET} ",
+        SECRET.removeprefix("whsec_"),
+        SECRET.upper(),
+        "whsec_",
+        "whsec_not base64!",
+        short(23),
+        short(1),
+        "whpk_AAAA",
+        "sk-something-else",
+    ],
+)
+def test_c17_a_secret_pasted_wrong_stops_the_start(secret: str) -> None:
+    """S10, C17: told with the key and the shape, never with the secret."""
+    error = fault(document(), {**ENVIRON, "HOOK": secret})
+    assert_told(error, f"{P}.webhook_secrets[0]")
+    assert "whsec_" in str(error) or "whpk_" in str(error)
+    bare = secret.strip("\"' ").removeprefix("v1,").removeprefix("whsec_").removeprefix("whpk_")
+    assert len(bare) < 4 or bare not in str(error)
+
+
+@pytest.mark.parametrize("secret", ["whsec_not base64!", short(23), "whpk_AAAA", f"v1,{SECRET}", "sk-x"])
+def test_what_is_expected_of_a_secret_is_said_as_an_expectation(secret: str) -> None:
+    """ "found ...; expected ..." must read as a sentence."""
+    error = fault(document(), {**ENVIRON, "HOOK": secret})
+    assert " is not " not in error.expected
+    assert " is shorter " not in error.expected
+    assert "expected" not in error.expected
+
+
+def test_c17_a_final_newline_is_no_part_of_a_secret() -> None:
+    """A file has one; a start that takes it takes deliveries as well."""
+    (key,) = parsed(document(), {**ENVIRON, "HOOK": SECRET + "\n"}).providers["openai"].webhook_keys
+    headers = {name: [value] for name, value in signed(b"x").items()}
+    assert verify_standard(b"x", headers, [key], now_ms=1_795_953_600_000) == "msg_1"
+
+
+def test_the_second_of_two_secrets_is_told_by_its_place() -> None:
+    given = put(document(), f"{P}.webhook_secrets", [{"env": "HOOK"}, {"env": "BAD"}])
+    assert fault(given, {**ENVIRON, "BAD": "x"}).key_path == f"{P}.webhook_secrets[1]"
+    assert fault(given).key_path == f"{P}.webhook_secrets[1]"
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    """S39: refused, since the address is shown everywhere."""
+    error = fault(put(document(), f"{P}.base_url", "https://me:inline-canary@api.example/v1"))
+    assert error.key_path == f"{P}.base_url"
+    assert "canary" not in str(error)
+
+
+def test_no_repr_shows_a_secret(tmp_path: Path) -> None:
+    """S38: a configuration ends up in tracebacks and logs."""
+    config = parsed(document())
+    shown = (
+        repr(config) + str(config) + repr(config.providers["openai"]) + repr(config.providers["openai"].webhook_keys)
+    )
+    bare = SECRET.removeprefix("whsec_")
+    for secret in (API_KEY, TOKEN, SECRET, bare, base64.b64decode(bare).decode()):
+        assert secret not in shown
+
+
+# ---- the file --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "reconciled.toml"
+    path.write_text(WHOLE)
+    assert load(path, ENVIRON).file == str(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"x", b"[webhooks", b"a = 1\na = 2", b"\xff\xfe", b"a = \x00", json.dumps({}).encode()]
+)
+def test_what_is_no_toml_is_told(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "reconciled.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as told:
+        load(path, ENVIRON)
+    assert told.value.file == str(path)
+    assert "TOML" in told.value.expected
+
+
+def test_a_configuration_that_is_not_there_is_told(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing.toml", tmp_path):
+        with pytest.raises(ConfigError) as told:
+            load(path, ENVIRON)
+        assert str(path) in str(told.value)
+        assert "readable" in told.value.expected

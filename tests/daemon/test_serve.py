@@ -1,0 +1,374 @@
+"""The process put together: what it says to systemd and when, who may start it, how it treats those who dawdle.
+
+`serve` runs in the test's own loop, with real sockets and a signal that the process sends to itself.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from daemon.config import parse
+from daemon.meters import Counts
+from daemon.runtime import open_sqlite
+from daemon.service import Seams, StateLock, serve
+from handlers import webhooks
+from reconcile.errors import AlreadyRunning, ConfigError
+from tests.handlers.ground import (
+    API_KEY,
+    SECRET,
+    START,
+    HandClock,
+    SeededDice,
+    TaskStarter,
+    event,
+    exchange,
+    provider,
+    read_answer,
+    request_bytes,
+    signed,
+    split,
+    until,
+)
+
+
+@dataclass
+class Served:
+    """A daemon that listens."""
+
+    api: str
+    hooks: str
+    folder: Path
+    clock: HandClock
+    capture: LogCapture
+
+    @property
+    def public_port(self) -> int:
+        return int(self.hooks.rpartition(":")[2])
+
+    @property
+    def local_port(self) -> int:
+        return int(self.api.rpartition(":")[2])
+
+    @property
+    def token(self) -> str:
+        return (self.folder / "api-token").read_text(encoding="ascii").strip()
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, self.api + path, json=body, headers=headers) as response,
+        ):
+            return response.status, await response.json(content_type=None)
+
+
+def seams(capture: LogCapture, clock: HandClock) -> Seams:
+    log = structlog.wrap_logger(
+        structlog.PrintLogger(), processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(0)
+    )
+    return Seams(
+        clock=clock,
+        dice=SeededDice(),
+        supervisor=TaskStarter(),
+        meters=Counts(),
+        opener=open_sqlite,
+        connector=lambda: aiohttp.TCPConnector(keepalive_timeout=4, limit=0),
+        log=log,
+    )
+
+
+def document(folder: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "state_dir": str(folder),
+        "webhooks": {"listen": "127.0.0.1:0"},
+        "api": {"listen": "127.0.0.1:0"},
+        "providers": {"openai": provider()},
+        **more,
+    }
+
+
+ENVIRON = {"API_KEY": API_KEY, "HOOK_0": SECRET}
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Served]:
+    """`serve`, until the body is done; then SIGTERM, and an end without a fault."""
+    config = parse(document(folder), ENVIRON, file="test.toml")
+    capture, clock = LogCapture(), HandClock()
+    clock.run()
+    ready: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    task = asyncio.create_task(
+        serve(config, seams(capture, clock), on_ready=lambda api, hooks: ready.put_nowait((api, hooks)))
+    )
+    first = asyncio.create_task(ready.get())
+    await asyncio.wait({task, first}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        first.cancel()
+        await task
+    api, hooks = await first
+    try:
+        yield Served(api, hooks, folder, clock, capture)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(15):
+            await task
+
+
+# ---- systemd ---------------------------------------------------------------------------------------------------
+
+
+async def test_c46_ready_is_said_once_after_both_listeners_and_stopping_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(path)
+        sock.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        async with serving(tmp_path / "state") as served:
+            assert sock.recv(100) == b"READY=1"
+            assert (await served.call("GET", "/readyz"))[0] == 200
+            body = event("b1")
+            lines = [*signed(body, at_ms=served.clock.now()).items(), ("Content-Length", str(len(body)))]
+            answer = await exchange(served.public_port, request_bytes("POST", "/webhooks/openai", lines, body))
+            assert answer.status == 200
+        assert sock.recv(100) == b"STOPPING=1"
+        with pytest.raises(BlockingIOError):
+            sock.recv(100)
+
+
+async def test_without_systemd_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    async with serving(tmp_path / "state") as served:
+        assert (await served.call("GET", "/readyz"))[0] == 200
+    events = [entry["event"] for entry in served.capture.entries]
+    assert events.index("ready") < events.index("stopping")
+    assert [entry for entry in served.capture.entries if entry["log_level"] in ("error", "critical")] == []
+
+
+# ---- starting and stopping -------------------------------------------------------------------------------------
+
+
+async def test_the_state_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    """S25."""
+    async with serving(tmp_path / "deep" / "state") as served:
+        await served.call("POST", "/v1/operations", START)
+        assert stat.S_IMODE((tmp_path / "deep" / "state").stat().st_mode) == 0o700
+        for name in ("lock", "api-token"):
+            assert stat.S_IMODE((served.folder / name).stat().st_mode) == 0o600
+
+
+async def test_a_second_daemon_on_one_directory_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path / "state"):
+        with pytest.raises(AlreadyRunning, match="another daemon"):
+            StateLock(tmp_path / "state")
+    StateLock(tmp_path / "state").release()
+
+
+async def test_a_taken_port_is_told_before_anything_is_opened(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = parse(document(tmp_path / "state", webhooks={"listen": listen}), ENVIRON, file="test.toml")
+        with pytest.raises(OSError, match=listen):
+            await serve(config, seams(LogCapture(), HandClock()))
+        assert not (tmp_path / "state" / "reconciled.db").exists()
+
+
+async def test_a_token_that_others_can_read_stops_the_start(tmp_path: Path) -> None:
+    """S25."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    (folder / "api-token").write_text("t")
+    (folder / "api-token").chmod(0o644)
+    config = parse(document(folder), ENVIRON, file="test.toml")
+    with pytest.raises(ConfigError):
+        await serve(config, seams(LogCapture(), HandClock()))
+    StateLock(folder).release()
+
+
+async def test_a_wait_does_not_hold_up_a_stop(tmp_path: Path) -> None:
+    async with serving(tmp_path / "state") as served:
+        _, body = await served.call("POST", "/v1/operations", START)
+        waiting = asyncio.create_task(served.call("GET", f"{body['status_url']}?wait=600"))
+        await asyncio.sleep(0.1)
+    await asyncio.wait({waiting}, timeout=5)
+    assert waiting.done()
+    cut_off = waiting.exception()
+    assert isinstance(cut_off, aiohttp.ClientError) or waiting.result()[1]["done"] is False
+
+
+@pytest.mark.parametrize("fault", ["newer", "stranger", "token"])
+def test_a_start_that_cannot_be_ends_by_itself_with_its_own_status(tmp_path: Path, fault: str) -> None:
+    """78, one sentence, and no thread that keeps the process alive."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    if fault == "token":
+        (folder / "api-token").write_text("t")
+        (folder / "api-token").chmod(0o644)
+    else:
+        connection = sqlite3.connect(folder / "reconciled.db")
+        connection.execute("PRAGMA user_version = 999" if fault == "newer" else "CREATE TABLE theirs (x)")
+        connection.commit()
+        connection.close()
+    config = tmp_path / "reconciled.toml"
+    config.write_text(
+        f'state_dir = "{folder}"\n[webhooks]\nlisten = "127.0.0.1:0"\n[api]\nlisten = "127.0.0.1:0"\n',
+        encoding="utf-8",
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "daemon", "serve", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert ended.returncode == 78
+    assert ended.stderr.startswith("reconciled: ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_what_is_no_http_writes_no_traceback_beside_the_log(tmp_path: Path) -> None:
+    """S37: whatever a stranger sends, the log stays one line of JSON an event; and SIGTERM ends it with 0."""
+    config = tmp_path / "reconciled.toml"
+    config.write_text(
+        f'state_dir = "{tmp_path / "state"}"\n[webhooks]\nlisten = "127.0.0.1:0"\n[api]\nlisten = "127.0.0.1:0"\n',
+        encoding="utf-8",
+    )
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "daemon", "serve", "--config", str(config)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert daemon.stderr is not None
+    with daemon:
+        try:
+            port = int(json.loads(daemon.stderr.readline())["webhooks"].rpartition(":")[2])
+            for broken in (
+                b"GET / HTTP/1.1\r\nHost: x\r\nX: a-strangers-words" + b"a" * 9_000 + b"\r\n\r\n",
+                b"POST /webhooks/x HTTP/1.1\r\nHost: x\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\na",
+                b"POST /webhooks/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                bytes.fromhex("1603010200010001fc0303"),
+            ):
+                with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+                    connection.sendall(broken)
+                    connection.recv(1_000)
+        finally:
+            daemon.terminate()
+        rest = daemon.stderr.read()
+        assert daemon.wait(30) == 0
+    assert [line for line in rest.splitlines() if not line.startswith("{")] == []
+    assert "a-strangers-words" not in rest
+
+
+# ---- those who dawdle (S17) ------------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_sends_half_a_request_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S17: half a header, half a body, or nothing at all; in 10 s at most, and the local API answers meanwhile."""
+    monkeypatch.setattr(webhooks, "BODY_SECONDS", 0.2)
+    starts = {
+        "half a header": b"POST /webhooks/openai HTTP/1.1\r\nHost: x\r\nwebhook-id: ms",
+        "half a body": request_bytes(
+            "POST", "/webhooks/openai", [*signed(b"x" * 100).items(), ("Content-Length", "100")], b"x"
+        ),
+        "nothing": b"",
+    }
+
+    async def is_cut(sent: bytes) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.public_port)
+        try:
+            writer.write(sent)
+            async with asyncio.timeout(11):
+                await reader.read()
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            writer.close()
+
+    async with serving(tmp_path / "state") as served, asyncio.TaskGroup() as group:
+        tasks = {name: group.create_task(is_cut(sent)) for name, sent in starts.items()}
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(1):
+            assert (await served.call("GET", "/readyz"))[0] == 200
+    assert [name for name, task in tasks.items() if not task.result()] == []
+
+
+async def test_a_body_that_drips_loses_its_connection_with_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S17: after the 408 nobody goes on reading for it."""
+    monkeypatch.setattr(webhooks, "BODY_SECONDS", 0.2)
+    async with serving(tmp_path / "state") as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.public_port)
+        lines = [*signed(b"x" * 100).items(), ("Content-Length", "100")]
+        writer.write(request_bytes("POST", "/webhooks/openai", lines, b"x"))
+        try:
+            async with asyncio.timeout(5):
+                assert split(await read_answer(reader)).status == 408
+            async with asyncio.timeout(3):
+                assert await reader.read() == b""
+        except TimeoutError:
+            pytest.fail("the connection outlives its answer")
+        finally:
+            writer.close()
+
+
+async def test_a_client_that_leaves_its_wait_is_forgotten(tmp_path: Path) -> None:
+    """N28: waits by the thousand cost memory as long as their clients are there, and no longer."""
+
+    def waits() -> int:
+        return sum("_handle_request" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+    async with serving(tmp_path / "state") as served:
+        _, body = await served.call("POST", "/v1/operations", START)
+        before = waits()
+        _, writer = await asyncio.open_connection("127.0.0.1", served.local_port)
+        headers = [("Authorization", f"Bearer {served.token}")]
+        host = f"127.0.0.1:{served.local_port}"
+        writer.write(request_bytes("GET", f"{body['status_url']}?wait=600", headers, host=host))
+
+        async def is_waiting() -> bool:
+            return waits() > before
+
+        await until(is_waiting)
+        writer.close()
+        await writer.wait_closed()
+
+        async def is_forgotten() -> bool:
+            return waits() == before
+
+        try:
+            await until(is_forgotten, seconds=5)
+        except TimeoutError:
+            pytest.fail("a waiter whose client has gone is kept until its time is up")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity", "wat"])
+async def test_any_content_encoding_is_415(tmp_path: Path, encoding: str) -> None:
+    """S16: also those that the parser would unpack by itself."""
+    async with serving(tmp_path / "state") as served:
+        body = event("b1")
+        lines = [*signed(body).items(), ("Content-Encoding", encoding), ("Content-Length", str(len(body)))]
+        answer = await exchange(served.public_port, request_bytes("POST", "/webhooks/openai", lines, body))
+        assert answer.status == 415

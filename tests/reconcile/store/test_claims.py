@@ -1,0 +1,454 @@
+"""Leases: who may act on which due row, in which order, until when; and that looking for them stays cheap."""
+
+import asyncio
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconcile.evidence import CancelAnswer, CancelAnswered, ReadFailed
+from reconcile.states import Priority, State
+from reconcile.store.claims import Claimed, ClaimWish, Renewal
+from tests.reconcile.rows import MINUTE, NOW
+from tests.reconcile.store.ground import (
+    LEASE,
+    Ground,
+    Killed,
+    Statements,
+    beside,
+    killed,
+    opened,
+    operation,
+    raising,
+    read,
+    record,
+    together,
+)
+
+S = State
+CANCEL, CREATE, RUNG, COLLECT, SWEPT = 0, 1, 2, 3, 4
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store's file comes to stand."""
+    return tmp_path / "reconciled.db"
+
+
+def _ids(claimed: Claimed) -> list[str]:
+    return [claim.operation.operation_id for claim in claimed.claims]
+
+
+async def _due(ground: Ground, *priorities: int, due_at: int = NOW) -> None:
+    """One due row for each priority, numbered from 0 in their order."""
+    await ground.start(*(operation(n, priority=p, due_at=due_at) for n, p in enumerate(priorities)))
+
+
+def test_the_order_of_urgency_is_cancel_create_rung_collect_swept() -> None:
+    ranked = [Priority.CANCEL, Priority.CREATE, Priority.RUNG, Priority.COLLECT, Priority.SWEPT]
+    assert ranked == sorted(ranked) == [CANCEL, CREATE, RUNG, COLLECT, SWEPT]
+
+
+# ---- which rows ----
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4])
+async def test_the_more_urgent_rows_are_taken_first(path: Path, room: int) -> None:
+    async with opened(path) as ground:
+        await _due(ground, COLLECT, RUNG, CREATE, CANCEL)
+        assert sorted(_ids(await ground.claim(room=room))) == sorted(["op_3", "op_2", "op_1", "op_0"][:room])
+
+
+async def test_claims_are_handed_out_in_the_order_of_their_urgency(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, SWEPT, COLLECT, RUNG, CREATE, CANCEL)
+        assert _ids(await ground.claim(room=10)) == ["op_4", "op_3", "op_2", "op_1", "op_0"]
+
+
+async def test_of_equal_urgency_the_row_that_waits_longest_comes_first(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(*(operation(n, priority=RUNG, due_at=NOW - n) for n in range(6)))
+        assert sorted(_ids(await ground.claim(room=2))) == ["op_4", "op_5"]
+
+
+async def test_a_row_is_claimed_from_its_due_time_on_and_not_before(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, due_at=NOW + 1))
+        assert _ids(await ground.claim(now=NOW)) == []
+        assert _ids(await ground.claim(now=NOW + 1)) == ["op_1"]
+
+
+@pytest.mark.parametrize(("room", "floor"), [(8, 1), (16, 2), (24, 3)])
+async def test_a_flood_of_urgent_rows_leaves_the_sweep_its_share(path: Path, room: int, floor: int) -> None:
+    async with opened(path) as ground:
+        await _due(ground, *[RUNG] * 40, *[SWEPT] * 10)
+        claimed = await ground.claim(room=room)
+        assert Counter(claim.operation.schedule.priority for claim in claimed.claims) == {
+            RUNG: room - floor,
+            SWEPT: floor,
+        }
+
+
+async def test_room_that_urgent_rows_do_not_need_goes_to_the_sweep(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, CANCEL, RUNG, *[SWEPT] * 10)
+        claimed = await ground.claim(room=8)
+        assert Counter(claim.operation.schedule.priority for claim in claimed.claims) == {CANCEL: 1, RUNG: 1, SWEPT: 6}
+
+
+async def test_room_that_the_sweep_does_not_need_goes_to_urgent_rows(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, *[RUNG] * 20)
+        assert len((await ground.claim(room=16)).claims) == 16
+
+
+async def test_a_cancel_comes_before_the_sweep_although_there_is_room_for_one_only(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, *[SWEPT] * 5, CANCEL)
+        assert _ids(await ground.claim(room=1)) == ["op_5"]
+
+
+@pytest.mark.parametrize("room", [1, 3])
+async def test_with_little_room_at_a_time_neither_the_urgent_nor_the_swept_starve(path: Path, room: int) -> None:
+    async with opened(path) as ground:
+        await _due(ground, *[RUNG] * 100, *[SWEPT] * 100)
+        taken: Counter[int] = Counter()
+        for _ in range(48 // room):
+            taken.update(c.operation.schedule.priority for c in (await ground.claim(room=room)).claims)
+        assert taken[RUNG] >= 24, taken
+        assert taken[SWEPT] >= 1, taken
+
+
+@pytest.mark.parametrize("room", [0, -1])
+async def test_without_room_nothing_is_leased(path: Path, room: int) -> None:
+    async with opened(path) as ground:
+        await _due(ground, CANCEL, SWEPT)
+        before = ground.dump("schedule")
+        claimed = await ground.claim(room=room)
+        assert claimed.claims == ()
+        assert claimed.next_due == {"test": NOW}
+        assert ground.dump("schedule") == before
+
+
+async def test_one_provider_s_flood_takes_no_room_of_another(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(*(operation(n, priority=CANCEL) for n in range(20)))
+        await ground.start(operation(50, provider="other"), operation(51, provider="third"))
+        claimed = await ground.store.claim(ClaimWish("A", NOW, LEASE, {"test": 2, "other": 2}))
+        assert Counter(claim.operation.provider for claim in claimed.claims) == {"test": 2, "other": 1}
+
+
+async def test_a_claim_bears_what_was_asked_for(path: Path) -> None:
+    async with opened(path) as ground:
+        op = operation(1, request={"endpoint": "/v1/é"}, expect={"items": 3}, labels={"team": "a"})
+        await ground.start(op)
+        claim = await ground.claim_one()
+        assert (claim.operation.request, claim.operation.expect) == ({"endpoint": "/v1/é"}, {"items": 3})
+        assert claim.operation.labels == {"team": "a"}
+        assert claim.fence == claim.operation.schedule.fence == 1
+
+
+# ---- how long ----
+
+
+async def test_a_leased_row_is_not_claimed_again_before_its_lease_ran_out(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        first = await ground.claim_one("A")
+        assert _ids(await ground.claim("B", now=NOW + LEASE - 1)) == []
+        second = await ground.claim_one("B", now=NOW + LEASE)
+        assert second.fence > first.fence
+        row = ground.schedule()
+        assert (row["lease_owner"], row["lease_until"], row["fence"]) == ("B", NOW + 2 * LEASE, second.fence)
+
+
+async def test_after_a_restart_an_expired_lease_is_taken_over_and_the_old_owner_s_write_refused(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        old = await ground.claim_one("A")
+    async with opened(path) as ground:
+        new = await ground.claim_one("B", now=NOW + LEASE)
+        late = await ground.apply(1, ReadFailed("http_500"), fence=old.fence, at=NOW + LEASE)
+        assert [entry.kind for entry in late.entries] == ["refused"]
+        assert ground.schedule()["errors"] == 0
+        done = await ground.apply(1, read("done"), fence=new.fence, at=NOW + LEASE)
+        assert done.operation.state is S.RESULT_COLLECTING
+
+
+async def test_releasing_all_frees_every_row_for_the_next_owner_at_once(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, CANCEL, RUNG, SWEPT)
+        await ground.claim("A")
+        assert await ground.store.release_all() == 3
+        assert await ground.store.release_all() == 0
+        again = await ground.claim("B")
+        assert len(again.claims) == 3
+        assert {claim.fence for claim in again.claims} == {2}
+
+
+async def test_a_lease_is_kept_by_its_owner_and_fence_only(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        claim = await ground.claim_one("A")
+        before = ground.schedule()
+        until = NOW + 2 * LEASE
+        wrong = [
+            Renewal("op_1", "B", claim.fence, until),
+            Renewal("op_1", "A", claim.fence + 1, until),
+            Renewal("op_1", "A", claim.fence - 1, until),
+            Renewal("op_2", "A", claim.fence, until),
+        ]
+        assert await together(*(ground.store.renew(renewal) for renewal in wrong)) == [False] * 4
+        assert ground.schedule() == before
+        assert await ground.store.renew(Renewal("op_1", "A", claim.fence, until)) is True
+        assert ground.schedule() == {**before, "lease_until": until}
+        assert _ids(await ground.claim("B", now=NOW + LEASE)) == []
+
+
+async def test_a_lease_that_was_answered_or_taken_over_is_not_kept(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        old = await ground.claim_one("A")
+        await ground.claim_one("A", now=NOW + LEASE)
+        assert await ground.store.renew(Renewal("op_1", "A", old.fence, NOW + 9 * LEASE)) is False
+        await ground.apply(1, read("running"), fence=old.fence + 1)
+        assert await ground.store.renew(Renewal("op_1", "A", old.fence + 1, NOW + 9 * LEASE)) is False
+        assert ground.schedule()["lease_until"] is None
+
+
+async def test_a_claim_is_in_the_file_before_its_owner_hears_of_it(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, S.CANCEL_REQUESTED, marks_on_claim=True))
+        await ground.apply(1, read("running"))  # plans the row: its next action has an effect
+
+        async def claim_and_look() -> Any:
+            await ground.claim_one(now=NOW + MINUTE)
+            return ground.schedule()
+
+        (row,) = await together(claim_and_look())
+        assert (row["lease_owner"], row["mark_at"]) == ("A", NOW + MINUTE)
+
+
+# ---- marks ----
+
+
+async def _cancel_wanted(ground: Ground) -> None:
+    """Operation 1 with a cancel to send: its claim must set the mark."""
+    await ground.start(operation(1, S.CANCEL_REQUESTED))
+    await ground.apply(1, read("running"))
+    assert ground.schedule()["marks_on_claim"] == 1
+
+
+async def test_a_claim_sets_the_send_mark_in_its_own_commit(path: Path) -> None:
+    async with opened(path) as ground:
+        await _cancel_wanted(ground)
+        commits = ground.store.commits
+        claim = await ground.claim_one(now=NOW + MINUTE)
+        assert ground.store.commits == commits + 1
+        assert claim.open_mark is False
+        assert claim.operation.schedule.mark_at == ground.schedule()["mark_at"] == NOW + MINUTE
+
+
+async def test_killed_before_the_commit_of_a_claim_neither_lease_nor_mark_is_set(path: Path) -> None:
+    async with opened(path) as ground:
+        await _cancel_wanted(ground)
+        before = ground.dump()
+        ground.hooks.before_commit = raising(Killed())
+        await killed(ground, ground.store.claim(ClaimWish("A", NOW + MINUTE, LEASE, {"test": 1})))
+    async with opened(path) as ground:
+        assert ground.dump() == before
+
+
+async def test_a_mark_that_an_earlier_owner_left_is_told_and_keeps_its_time(path: Path) -> None:
+    async with opened(path) as ground:
+        await _cancel_wanted(ground)
+        await ground.claim_one("A", now=NOW + MINUTE)
+        await ground.store.release_all()
+        again = await ground.claim_one("B", now=NOW + 2 * MINUTE)
+        assert again.open_mark is True
+        assert again.operation.schedule.mark_at == ground.schedule()["mark_at"] == NOW + MINUTE
+
+
+async def test_an_answer_clears_the_mark(path: Path) -> None:
+    async with opened(path) as ground:
+        await _cancel_wanted(ground)
+        claim = await ground.claim_one(now=NOW + MINUTE)
+        await ground.apply(1, CancelAnswered(CancelAnswer.NOT_ACCEPTED), fence=claim.fence, at=NOW + MINUTE)
+        row = ground.schedule()
+        assert (row["mark_at"], row["marks_on_claim"]) == (None, 1)
+        assert (await ground.claim_one(now=row["due_at"])).open_mark is False
+
+
+@pytest.mark.parametrize("state", [S.CREATE_PENDING, S.OBSERVING, S.RESULT_COLLECTING])
+async def test_a_claim_whose_action_starts_without_an_effect_sets_no_mark(path: Path, state: State) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, state))
+        claim = await ground.claim_one()
+        assert claim.open_mark is False
+        assert claim.operation.schedule.mark_at is None
+        assert ground.schedule()["mark_at"] is None
+
+
+# ---- when next ----
+
+
+async def test_a_claim_tells_when_there_is_more_to_take(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(
+            operation(1, priority=RUNG, due_at=NOW),
+            operation(2, priority=SWEPT, due_at=NOW + 7),
+            operation(3, priority=CANCEL, due_at=NOW + 9),
+            operation(4, provider="other", due_at=NOW + 3),
+        )
+        claimed = await ground.store.claim(ClaimWish("A", NOW, LEASE, {"test": 5, "other": 5, "third": 5}))
+        assert _ids(claimed) == ["op_1"]
+        assert claimed.next_due == {"test": NOW + 7, "other": NOW + 3}
+        assert claimed.next_expiry == NOW + LEASE
+
+
+async def test_rows_that_found_no_room_are_due_already(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, RUNG, RUNG, RUNG, due_at=NOW - 4)
+        assert (await ground.claim(room=2)).next_due == {"test": NOW - 4}
+
+
+async def test_where_everything_is_leased_only_the_first_expiry_is_known(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, RUNG, RUNG)
+        await ground.claim("A", room=1)
+        claimed = await ground.claim("B", now=NOW + 5, room=5)
+        assert claimed.next_due == {}
+        assert claimed.next_expiry == NOW + LEASE
+
+
+async def test_an_empty_store_has_nothing_to_wait_for(path: Path) -> None:
+    async with opened(path) as ground:
+        claimed = await ground.claim()
+        assert (claimed.claims, claimed.next_due, claimed.next_expiry) == ((), {}, None)
+
+
+async def test_the_backlog_counts_due_rows_that_nobody_leased(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, RUNG, RUNG, SWEPT, due_at=NOW - 4)
+        await ground.start(operation(9, due_at=NOW + 1))
+        assert await ground.store.due_backlog(NOW) == (3, NOW - 4)
+        await ground.claim(room=2)
+        assert await ground.store.due_backlog(NOW) == (1, NOW - 4)
+
+
+# ---- what it costs ----
+
+
+async def test_a_claim_searches_the_due_index_and_never_the_whole_table(path: Path) -> None:
+    statements = Statements()
+    async with opened(path) as ground:
+        await together(*(ground.store.start(record(operation(n, due_at=NOW + n))) for n in range(500)))
+        await ground.claim("B", now=NOW, room=1)
+        ground.hooks.before_begin = statements
+        await ground.claim("A", now=NOW + 5)
+        touching = [sql for sql, _ in statements.seen if "schedule" in sql]
+        assert len(touching) > 10
+        with beside(path, writes=True) as other:
+            for sql in touching:
+                plan = [row[3] for row in other.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()]
+                scans = [line for line in plan if line.startswith("SCAN") and "json_each" not in line]
+                assert scans == [], (sql, plan)
+        picks = [sql for sql in touching if "due_at <=" in sql]
+        with beside(path) as other:
+            for sql in picks:
+                plan = [row[3] for row in other.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()]
+                assert len(plan) <= 2, (sql, plan)
+                assert "schedule_due" in plan[0], (sql, plan)
+                assert "due_at<?" in plan[0], (sql, plan)
+
+
+# ---- never two ----
+
+
+async def test_owners_that_claim_at_once_never_share_a_row(path: Path) -> None:
+    async with opened(path) as ground:
+        await _due(ground, *[RUNG, SWEPT, CANCEL, CREATE] * 10)
+        claims = await together(*(ground.claim(f"owner_{n}", room=5) for n in range(12)))
+        taken = [operation_id for claimed in claims for operation_id in _ids(claimed)]
+        assert len(taken) == len(set(taken)) == 40
+        owners = dict(ground.look("SELECT operation_id, lease_owner FROM schedule JOIN operations USING (key)"))
+        assert owners == {i: f"owner_{n}" for n, claimed in enumerate(claims) for i in _ids(claimed)}
+
+
+async def test_two_stores_on_one_file_never_share_a_row(path: Path) -> None:
+    async with opened(path) as one, opened(path) as two:
+        await _due(one, *[SWEPT] * 40)
+        claims = await together(
+            *(ground.claim(f"{name}_{n}", room=4) for n in range(5) for name, ground in (("one", one), ("two", two)))
+        )
+        taken = [operation_id for claimed in claims for operation_id in _ids(claimed)]
+        assert len(taken) == len(set(taken)) == 40
+
+
+ROWS = 4
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["claim", "claim", "claim", "renew", "answer", "ring", "release", "wait"]),
+        st.sampled_from("AB"),
+        st.integers(0, ROWS - 1),
+        st.integers(0, 3),
+    ),
+    max_size=25,
+)
+
+
+@given(steps=_STEPS)
+@settings(max_examples=40, deadline=None)
+def test_at_every_moment_a_row_has_one_holder_and_each_holder_a_higher_fence(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]
+) -> None:
+    asyncio.run(_walk(tmp_path_factory.mktemp("claims") / "reconciled.db", steps))
+
+
+async def _walk(path: Path, steps: list[tuple[str, str, int, int]]) -> None:
+    """Do the steps, and hold the store to a model: row -> (owner, fence, until)."""
+    held: dict[str, tuple[str, int, int]] = {}
+    last_fence = dict.fromkeys((f"op_{n}" for n in range(ROWS)), 0)
+    now = NOW
+    async with opened(path) as ground:
+        await ground.start(*(operation(n, priority=n) for n in range(ROWS)))
+        for (what, owner, n, amount), serial in zip(steps, itertools.count(), strict=False):
+            row = f"op_{n}"
+            holder = held.get(row)
+            if what == "claim":
+                for claim in (await ground.claim(owner, now=now, room=amount)).claims:
+                    name = claim.operation.operation_id
+                    assert name not in held or held[name][2] <= now, "a held row was given away"
+                    assert claim.fence > last_fence[name]
+                    last_fence[name] = claim.fence
+                    held[name] = (owner, claim.fence, now + LEASE)
+                held = {name: lease for name, lease in held.items() if lease[2] > now}
+            elif what == "renew":
+                kept = await ground.store.renew(Renewal(row, owner, last_fence[row], now + LEASE))
+                assert kept == (holder is not None and holder[0] == owner)
+                if kept and holder is not None:
+                    held[row] = (owner, holder[1], now + LEASE)
+            elif what == "answer":
+                fence = last_fence[row] - (amount == 3)
+                change = await ground.apply(n, read("running", n), fence=fence, at=now)
+                was_taken = change.entries == ()
+                assert was_taken == (holder is not None and holder[1] == fence)
+                if was_taken:
+                    del held[row]
+            elif what == "ring":
+                await ground.apply(n, ReadFailed("http_500", counts=False), at=now, cause=f"event:{serial}")
+            elif what == "release":
+                assert await ground.store.release_all() == len(held)
+                held = {}
+            else:
+                now += amount * LEASE // 2
+            leased = ground.look(
+                "SELECT operation_id, lease_owner, fence, lease_until FROM schedule"
+                " JOIN operations USING (key) WHERE lease_owner IS NOT NULL"
+            )
+            assert {name: (who, fence, until) for name, who, fence, until in leased} == held
+        ground.check_chains()

@@ -1,0 +1,864 @@
+"""The group commit: one transaction for all that wait, an answer after it, and no neighbour harmed by a bad write."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from reconcile.errors import KeyReused, StoreBroken, StoreBusy, WriteRefused
+from reconcile.ingest import judge_by
+from reconcile.model import Change, Entry, EntryKind, Operation
+from reconcile.states import State
+from reconcile.store.claims import ClaimWish, Renewal
+from reconcile.store.evidence import Arrival
+from reconcile.store.items import Absentees, Doubled, ItemRow, ItemSlice
+from reconcile.store.starts import SubmittedItem
+from reconcile.store.writer import MAX_BATCH
+from tests.reconcile.rows import CONTRACT, NOW
+from tests.reconcile.store.ground import (
+    LEASE,
+    Gate,
+    Ground,
+    Killed,
+    Statements,
+    accepted,
+    answers,
+    arrival,
+    beside,
+    database_error,
+    event,
+    exchange,
+    killed,
+    look,
+    once,
+    opened,
+    operation,
+    raising,
+    read,
+    record,
+    setting,
+    together,
+)
+
+Write = Coroutine[Any, Any, Any]
+UNBOUND: Final = 2**63
+HALF: Final = "half \ud800"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store's file comes to stand."""
+    return tmp_path / "reconciled.db"
+
+
+# ---- one transaction ----
+
+
+async def test_writes_of_every_kind_that_wait_are_committed_in_one_transaction(path: Path) -> None:
+    commits: list[int] = []
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        before = ground.store.commits
+        ground.hooks.after_commit = lambda _: commits.append(1)
+        results = await together(
+            *(ground.store.start(record(operation(n))) for n in range(3, 40)),
+            *(ground.store.receive(event(f"evt_{n}", job="job_1")) for n in range(40)),
+            ground.store.apply(arrival(2, read("done", 2))),
+            ground.store.claim(ClaimWish("A", NOW, LEASE, {"test": 5})),
+            ground.store.index(ItemSlice("op_1", 1, (ItemRow("a", 1, "succeeded", "", 0, 0, 1),))),
+        )
+        assert [r for r in results if isinstance(r, BaseException)] == []
+        assert commits == [1]
+        assert ground.store.commits == before + 1
+        assert ground.one("SELECT count(*) FROM operations") == 39
+        assert ground.one("SELECT count(*) FROM events") == 40
+
+
+async def test_what_arrives_while_a_commit_runs_shares_the_next_one(path: Path) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        ground.hooks.before_commit = gate
+        first = asyncio.create_task(ground.store.start(record(operation(1))))
+        await gate.reached()
+        rest = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(50)]
+        await asyncio.sleep(0)
+        gate.open()
+        await answers([first, *rest])
+        assert ground.store.commits == 2
+        assert [len(done) for done in ground.heard] == [1, 50]
+
+
+async def test_a_transaction_takes_no_more_writes_than_its_cap(path: Path) -> None:
+    async with opened(path) as ground:
+        results = await together(*(ground.store.receive(event(f"evt_{n}")) for n in range(2 * MAX_BATCH + 1)))
+        assert set(results) == {"new"}
+        assert [len(done) for done in ground.heard] == [MAX_BATCH, MAX_BATCH, 1]
+
+
+async def test_the_callers_hear_their_own_results_in_the_order_of_their_writes(path: Path) -> None:
+    async with opened(path) as ground:
+        results = await together(*(ground.store.start(record(operation(n))) for n in range(100)))
+        assert [started.operation.operation_id for started in results] == [f"op_{n}" for n in range(100)]
+
+
+# ---- answered after the commit ----
+
+
+async def test_nobody_is_answered_and_nothing_is_seen_before_the_commit(path: Path) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        ground.hooks.before_commit = gate
+        tasks = [asyncio.create_task(ground.store.start(record(operation(n)))) for n in range(20)]
+        await gate.reached()
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in tasks)
+        assert ground.heard == []
+        assert look(path, "SELECT count(*) FROM operations") == [(0,)]
+        gate.open()
+        await answers(tasks)
+
+
+async def test_every_caller_finds_its_row_in_the_file_when_it_is_answered(path: Path) -> None:
+    async with opened(path) as ground:
+
+        async def write_and_look(n: int) -> Any:
+            await ground.store.receive(event(f"evt_{n}"))
+            return look(path, "SELECT count(*) FROM events WHERE event_id = ?", f"evt_{n}")
+
+        assert await together(*(write_and_look(n) for n in range(30))) == [[(1,)]] * 30
+
+
+async def test_the_commit_is_told_of_before_the_callers_are_answered(path: Path) -> None:
+    order: list[str] = []
+
+    async with opened(path, on_done=lambda done: order.append(f"{len(done)} outcomes")) as ground:
+
+        async def write(n: int) -> None:
+            await ground.store.receive(event(f"evt_{n}"))
+            order.append(f"caller {n}")
+
+        await together(write(0), write(1))
+    assert order == ["2 outcomes", "caller 0", "caller 1"]
+
+
+# ---- neighbours of a bad write (N41) ----
+
+
+@dataclass(frozen=True)
+class Writes:
+    """How writes of one kind look: good ones each with its own result, and bad ones by their fault."""
+
+    set_up: Callable[[Ground], Awaitable[None]]
+    good: Callable[[Ground, int], Write]
+    #: What the n-th good write is answered, made comparable.
+    result: Callable[[Any], Any]
+    expected: Callable[[int], Any]
+    #: A query that counts what good writes left behind.
+    traces: str
+    bad: dict[str, Callable[[Ground], Write]]
+
+
+async def _nothing(_: Ground) -> None:
+    pass
+
+
+async def _four_open(ground: Ground) -> None:
+    await ground.start(*(operation(n) for n in (1, 2, 3, 4)), operation(9, State.CREATE_PENDING))
+
+
+async def _four_leased(ground: Ground) -> None:
+    await ground.start(*(operation(n) for n in (1, 2, 3, 4)))
+    assert len((await ground.claim(room=4)).claims) == 4
+
+
+async def _four_indexed(ground: Ground) -> None:
+    sent = tuple(SubmittedItem(f"item_{n}", 0, 1) for n in range(4))
+    await together(*(ground.store.start(record(operation(n), items=sent)) for n in (1, 2, 3, 4)))
+    for n in (1, 2, 3, 4):
+        rows = tuple(ItemRow(f"item_{i}", i + 1, "failed", "", 0, 0, 1) for i in range(n))
+        await ground.store.index(ItemSlice(f"op_{n}", 1, rows))
+
+
+def _requested(**over: Any) -> Callable[[Ground], Write]:
+    """Evidence whose request record holds a value that cannot be kept."""
+    given = exchange("bad")
+    requests = (replace(given["requests"][0], **over),)
+    return lambda g: g.store.apply(arrival(9, accepted("job_9"), **{**given, "requests": requests}))
+
+
+def _claims(owner: Any = "B", now: Any = NOW) -> Callable[[Ground], Write]:
+    return lambda g: g.store.claim(ClaimWish(owner, now, LEASE, {"test": 1}))
+
+
+def _renews(owner: Any = "A", until: Any = NOW + 2 * LEASE) -> Callable[[Ground], Write]:
+    return lambda g: g.store.renew(Renewal("op_1", owner, 1, until))
+
+
+def _indexes(**over: Any) -> Callable[[Ground], Write]:
+    row = replace(ItemRow("bad", 1, "succeeded", "", 0, 0, 1), **over)
+    return lambda g: g.store.index(ItemSlice("op_1", 1, (ItemRow("good", 1, "failed", "", 0, 0, 1), row)))
+
+
+def _index_good(g: Ground, n: int) -> Write:
+    return g.store.index(ItemSlice(f"op_{n}", 1, (ItemRow("a", 1, "succeeded", "", 0, 0, 1),)))
+
+
+def _absent(attempt: Any = 1, outcome: Any = "missing") -> Callable[[Ground], Write]:
+    return lambda g: g.store.index_absent(Absentees("op_1", attempt, outcome))
+
+
+KINDS: Final = {
+    "start": Writes(
+        _four_open,
+        lambda g, n: g.store.start(record(operation(n + 10))),
+        lambda started: (started.operation.operation_id, started.is_new),
+        lambda n: (f"op_{n + 10}", True),
+        "SELECT count(*) FROM operations JOIN history ON operation_key = key WHERE operation_id > 'op_10'"
+        " AND operation_id < 'op_15'",
+        {
+            "constraint": lambda g: g.store.start(record(operation(20, token="tok_1"))),
+            "surrogate": lambda g: g.store.start(record(operation(20, type=HALF))),
+            "too_large": lambda g: g.store.start(record(operation(20, created_at=UNBOUND))),
+            "object": lambda g: g.store.start(record(operation(20, fingerprint=object()))),
+        },
+    ),
+    "evidence": Writes(
+        _four_open,
+        lambda g, n: g.store.apply(arrival(n, read("done", n), **exchange(f"good_{n}"))),
+        lambda change: (change.operation.operation_id, change.operation.state),
+        lambda n: (f"op_{n}", State.RESULT_COLLECTING),
+        "SELECT count(*) FROM history JOIN observations o USING (operation_key)"
+        " WHERE to_state = 'result_collecting' AND o.observation_id LIKE 'obs_good_%'",
+        {
+            "constraint": lambda g: g.store.apply(arrival(9, accepted("job_1"))),
+            "surrogate": _requested(remote_request_id=HALF),
+            "too_large": _requested(status=UNBOUND),
+            "object": _requested(credential=object()),
+            "surrogate in history": lambda g: g.store.apply(arrival(9, accepted("job_9"), actor=HALF)),
+            "no such operation": lambda g: g.store.apply(arrival(77, read("done"))),
+        },
+    ),
+    "events": Writes(
+        _four_open,
+        lambda g, n: g.store.receive(event(f"evt_{n}", job=f"job_{n}")),
+        lambda answer: answer,
+        lambda _: "new",
+        "SELECT count(*) FROM events WHERE event_id LIKE 'evt_%' AND operation_key IS NOT NULL AND duplicates = 0",
+        {
+            "constraint": lambda g: g.store.receive(event("bad", body=None)),
+            "surrogate": lambda g: g.store.receive(event(HALF)),
+            "too_large": lambda g: g.store.receive(event("bad", received_at=UNBOUND)),
+            "object": lambda g: g.store.receive(event("bad", body=object())),
+        },
+    ),
+    "claim": Writes(
+        _four_open,
+        lambda g, n: g.store.claim(ClaimWish(f"owner_{n}", NOW, LEASE, {"test": 1})),
+        lambda claimed: len(claimed.claims),
+        lambda _: 1,
+        "SELECT count(DISTINCT lease_owner) FROM schedule WHERE lease_owner LIKE 'owner_%'",
+        {
+            "constraint": _claims(owner=None),
+            "surrogate": _claims(owner=HALF),
+            "too_large": _claims(now=UNBOUND),
+            "object": _claims(owner=object()),
+        },
+    ),
+    "renew": Writes(
+        _four_leased,
+        lambda g, n: g.store.renew(Renewal(f"op_{n}", "A", 1 if n != 3 else 7, NOW + 2 * LEASE + n)),
+        lambda kept: kept,
+        lambda n: n != 3,
+        "SELECT count(DISTINCT lease_until) FROM schedule",  # three kept, each until its own time, and one as it was
+        {
+            "constraint": _renews(until=None),
+            "surrogate": _renews(owner=HALF),
+            "too_large": _renews(until=UNBOUND),
+            "object": _renews(owner=object()),
+        },
+    ),
+    "items": Writes(
+        _four_open,
+        _index_good,
+        lambda answer: answer,
+        lambda _: None,
+        "SELECT count(*) FROM items WHERE item_id = 'a'",
+        {
+            "constraint": _indexes(outcome="nonsense"),
+            "surrogate": _indexes(item_id=HALF),
+            "too_large": _indexes(start=UNBOUND),
+            "object": _indexes(reason=object()),
+        },
+    ),
+    "doubled_items": Writes(
+        _four_indexed,
+        lambda g, n: g.store.mark_doubled(Doubled(f"op_{n}", 1, ("item_0",))),
+        lambda answer: answer,
+        lambda _: None,
+        "SELECT count(*) FROM items WHERE item_id = 'item_0' AND reason = 'duplicate_id'",
+        {
+            "no such operation": lambda g: g.store.mark_doubled(Doubled("op_7", 1, ("item_0",))),
+            "surrogate": lambda g: g.store.mark_doubled(Doubled(HALF, 1, ("item_0",))),
+            "too_large": lambda g: g.store.mark_doubled(Doubled("op_1", UNBOUND, ("item_0",))),
+            "object": lambda g: g.store.mark_doubled(Doubled("op_1", 1, (object(),))),  # type: ignore[arg-type]
+        },
+    ),
+    "absent_items": Writes(
+        _four_indexed,
+        lambda g, n: g.store.index_absent(Absentees(f"op_{n}", 1, "expired")),
+        lambda count: count,
+        lambda n: 4 - n,
+        "SELECT count(*) - 2 FROM items WHERE outcome = 'expired'",  # 3 + 2 + 1 + 0
+        {
+            "constraint": _absent(attempt=2, outcome="nonsense"),
+            "surrogate": _absent(attempt=2, outcome=HALF),
+            "too_large": _absent(attempt=UNBOUND),
+            "object": _absent(outcome=object()),
+        },
+    ),
+    "prune_items": Writes(
+        _four_indexed,
+        lambda g, n: g.store.prune_items(f"op_{n}", 2),
+        lambda count: count,
+        lambda n: n,
+        "SELECT 4 - count(*) FROM items WHERE attempt = 1",
+        {
+            "surrogate": lambda g: g.store.prune_items(HALF, 2),
+            "too_large": lambda g: g.store.prune_items("op_1", UNBOUND),
+            "object": lambda g: g.store.prune_items("op_1", object()),  # type: ignore[arg-type]
+        },
+    ),
+}
+CASES: Final = [(kind, fault) for kind, writes in KINDS.items() for fault in writes.bad]
+
+
+@pytest.mark.parametrize(("kind", "fault"), CASES)
+async def test_a_bad_write_is_refused_alone_and_its_neighbours_hear_their_own_results(
+    path: Path, kind: str, fault: str
+) -> None:
+    writes = KINDS[kind]
+    async with opened(path) as ground:
+        await writes.set_up(ground)
+        commits = ground.store.commits
+        one, two, refused, three, four = await together(
+            writes.good(ground, 1),
+            writes.good(ground, 2),
+            writes.bad[fault](ground),
+            writes.good(ground, 3),
+            writes.good(ground, 4),
+        )
+        assert type(refused) is WriteRefused
+        assert [writes.result(r) for r in (one, two, three, four)] == [writes.expected(n) for n in (1, 2, 3, 4)]
+        assert ground.one(writes.traces) == 4
+        assert ground.store.commits == commits + 1
+        ground.check_chains()
+
+
+@pytest.mark.parametrize(("kind", "fault"), CASES)
+async def test_a_bad_write_on_its_own_leaves_the_file_as_it_was(path: Path, kind: str, fault: str) -> None:
+    writes = KINDS[kind]
+    async with opened(path) as ground:
+        await writes.set_up(ground)
+        before = ground.dump()
+        (refused,) = await together(writes.bad[fault](ground))
+        assert type(refused) is WriteRefused
+        assert ground.dump() == before
+
+
+async def test_a_bad_write_of_one_kind_harms_no_other_kind(path: Path) -> None:
+    async with opened(path) as ground:
+        await _four_open(ground)
+        refused, new, started, busy = await together(
+            ground.store.receive(event(HALF)),
+            ground.store.receive(event("evt_1")),
+            ground.store.start(record(operation(10))),
+            ground.store.start(record(operation(11, token="tok_1"))),
+        )
+        assert type(refused) is type(busy) is WriteRefused
+        assert new == "new"
+        assert started.is_new
+        assert ground.store.commits == 2
+
+
+async def test_an_answer_that_is_a_no_of_our_own_reaches_its_caller_as_it_is(path: Path) -> None:
+    async with opened(path) as ground:
+        await together(ground.store.start(record(operation(1), client_key="k", content="a")))
+        one, reused, two = await together(
+            ground.store.start(record(operation(2))),
+            ground.store.start(record(operation(3), client_key="k", content="b")),
+            ground.store.start(record(operation(4))),
+        )
+        assert type(reused) is KeyReused
+        assert reused.operation_id == "op_1"
+        assert one.is_new
+        assert two.is_new
+
+
+async def test_repeats_are_counted_once_although_a_bad_neighbour_made_the_set_run_twice(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        results = await together(
+            *(ground.store.receive(event("evt_1")) for _ in range(3)), ground.store.receive(event(HALF))
+        )
+        assert results[:3] == ["new", "duplicate", "duplicate"]
+        assert ground.look("SELECT event_id, duplicates FROM events") == [("evt_1", 2)]
+
+
+def _judge_that_fails_for(operation_id: str, fault: BaseException) -> Callable[[Operation, Arrival], Change]:
+    judge = judge_by(lambda _: CONTRACT)
+
+    def failing(op: Operation, given: Arrival) -> Change:
+        if op.operation_id == operation_id:
+            raise fault
+        return judge(op, given)
+
+    return failing
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("boom"), AssertionError(), RecursionError(), ZeroDivisionError()])
+async def test_a_decision_that_raises_is_refused_alone(path: Path, fault: Exception) -> None:
+    async with opened(path, judge=_judge_that_fails_for("op_2", fault)) as ground:
+        await ground.start(operation(1), operation(2), operation(3))
+        before = await ground.get(2)
+        one, refused, three = await together(*(ground.store.apply(arrival(n, read("done", n))) for n in (1, 2, 3)))
+        assert type(refused) is WriteRefused
+        assert refused.__cause__ is fault
+        assert one.operation.state is three.operation.state is State.RESULT_COLLECTING
+        assert await ground.get(2) == before
+        ground.check_chains()
+
+
+async def test_an_event_whose_decision_raises_is_refused_alone_and_not_kept(path: Path) -> None:
+    async with opened(path, judge=_judge_that_fails_for("op_2", RuntimeError("boom"))) as ground:
+        await ground.start(operation(1), operation(2, State.RESULT_COLLECTING))
+        new, refused = await together(
+            ground.store.receive(event("evt_1")), ground.store.receive(event("evt_2", job="job_2"))
+        )
+        assert new == "new"
+        assert type(refused) is WriteRefused
+        assert ground.look("SELECT event_id FROM events") == [("evt_1",)]
+
+
+async def test_a_decision_that_moves_where_no_arrow_leads_is_never_written(path: Path) -> None:
+    def judge(op: Operation, given: Arrival) -> Change:
+        entry = Entry(EntryKind.MOVE, State.OBSERVING, State.SUCCEEDED, given.cause, "skipped collection")
+        return Change(replace(op, state=State.SUCCEEDED, completed_at=NOW), (entry,))
+
+    async with opened(path, judge=judge) as ground:
+        await ground.start(operation(1))
+        before = ground.dump()
+        (refused,) = await together(ground.store.apply(arrival(1, read("done"))))
+        assert type(refused) is WriteRefused
+        assert ground.dump() == before
+
+
+# ---- the batch is lost as a whole ----
+
+
+def _two_more_pages(connection: sqlite3.Connection) -> None:
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall()
+
+
+_space_is_back: Final = setting("max_page_count = 1073741823")  # pages: SQLite's own default
+
+
+def _small_and_large(ground: Ground, large: str) -> list[Write]:
+    """Writes of several kinds; the first sets fit, the large ones at the end do not."""
+    small = [
+        ground.store.claim(ClaimWish("A", NOW, LEASE, {"test": 1})),
+        ground.store.apply(arrival(2, read("done", 2))),
+    ]
+    if large == "events":
+        return small + [ground.store.receive(event(f"evt_{n}", body=b"x" * 9000)) for n in range(4)]
+    if large == "items":
+        long = "x" * 9000
+        return small + [
+            ground.store.index(ItemSlice("op_1", n, (ItemRow(long, 1, "failed", "", 0, 0, 1),))) for n in range(4)
+        ]
+    return small + [ground.store.start(record(operation(n, request={"long": "x" * 9000}))) for n in range(10, 14)]
+
+
+def _all_are(results: list[Any], error: type[BaseException]) -> bool:
+    return all(type(result) is error for result in results)
+
+
+@pytest.mark.parametrize("large", ["events", "starts", "items"])
+async def test_a_full_disk_in_the_middle_of_a_batch_loses_it_whole_and_nothing_runs_after_it(
+    path: Path, large: str
+) -> None:
+    statements = Statements()
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        before, commits = ground.dump(), ground.store.commits
+
+        def fill(connection: sqlite3.Connection) -> None:
+            _two_more_pages(connection)
+            statements(connection)
+
+        ground.hooks.before_begin = fill
+        assert _all_are(await together(*_small_and_large(ground, large)), StoreBusy)
+        assert statements.outside == ["BEGIN IMMEDIATE"]
+        assert ground.dump() == before
+        assert ground.store.commits == commits
+        assert ground.store.is_writable
+
+        ground.hooks.before_begin = _space_is_back
+        results = await together(*_small_and_large(ground, large))
+        assert [r for r in results if isinstance(r, BaseException)] == []
+        ground.check_chains()
+
+
+async def test_a_rule_that_ends_the_whole_transaction_loses_the_batch_and_nothing_runs_after_it(path: Path) -> None:
+    statements = Statements()
+    rule = (
+        "CREATE TEMP TRIGGER poison BEFORE INSERT ON main.events WHEN NEW.event_id = 'evt_2'"
+        " BEGIN SELECT RAISE(ROLLBACK, 'poisoned'); END"
+    )
+
+    def arm(connection: sqlite3.Connection) -> None:
+        connection.execute(rule)
+        statements(connection)
+
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        before = ground.dump()
+        ground.hooks.before_begin = once(arm)
+        assert _all_are(await together(*_small_and_large(ground, "events")), StoreBusy)
+        assert statements.outside == ["BEGIN IMMEDIATE"]
+        assert ground.dump() == before
+        ground.hooks.before_begin = once(lambda connection: connection.execute("DROP TRIGGER poison"))
+        assert await ground.store.receive(event("evt_2")) == "new"
+
+
+async def test_a_full_disk_at_the_commit_loses_the_batch_whole(path: Path) -> None:
+    statements = Statements()
+
+    def fill(connection: sqlite3.Connection) -> None:
+        statements(connection)
+        _two_more_pages(connection)
+        connection.execute("UPDATE starts SET request = '{' || hex(zeroblob(100000)) || '}'")
+
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        before = ground.dump()
+        ground.hooks.before_commit = fill
+        assert _all_are(await together(*_small_and_large(ground, "events")), StoreBusy)
+        assert statements.outside == []
+        assert ground.dump() == before
+
+        ground.hooks.before_commit, ground.hooks.before_begin = None, _space_is_back
+        results = await together(*_small_and_large(ground, "events"))
+        assert [r for r in results if isinstance(r, BaseException)] == []
+
+
+@pytest.mark.parametrize(
+    "code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM]
+)
+@pytest.mark.parametrize("edge", ["before_begin", "before_commit"])
+async def test_an_error_that_may_pass_rolls_the_batch_back_and_the_next_one_works(
+    path: Path, code: int, edge: str
+) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        before = ground.dump()
+        setattr(ground.hooks, edge, raising(database_error(code)))
+        assert _all_are(await together(*_small_and_large(ground, "events")), StoreBusy)
+        assert ground.dump() == before
+        results = await together(*_small_and_large(ground, "events"))
+        assert [r for r in results if isinstance(r, BaseException)] == []
+
+
+async def test_a_file_that_may_not_be_written_any_more_refuses_whole_batches_until_it_may(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        before = ground.dump()
+        ground.hooks.before_begin = setting("query_only = ON")
+        assert _all_are(await together(*_small_and_large(ground, "starts")), StoreBusy)
+        assert ground.dump() == before
+        ground.hooks.before_begin = setting("query_only = OFF")
+        assert await ground.store.receive(event("evt")) == "new"
+
+
+async def test_a_file_that_another_holds_locked_loses_the_batch_whole(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        before = ground.dump()
+        ground.hooks.before_begin = setting("busy_timeout = 1")
+        with beside(path, writes=True) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert _all_are(await together(*_small_and_large(ground, "starts")), StoreBusy)
+            assert ground.dump() == before
+            other.execute("ROLLBACK")
+        results = await together(*_small_and_large(ground, "starts"))
+        assert [r for r in results if isinstance(r, BaseException)] == []
+
+
+async def test_a_lock_that_is_given_back_soon_is_waited_for(path: Path) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        with beside(path, writes=True) as other:
+            other.execute("BEGIN IMMEDIATE")
+            ground.hooks.before_begin = gate
+            gate.open()
+            task = asyncio.create_task(ground.store.receive(event("evt")))
+            await gate.reached()
+            other.execute("ROLLBACK")
+            assert await answers([task]) == ["new"]
+
+
+# ---- the outcome is unknown ----
+
+
+@pytest.mark.parametrize("edge", ["before_begin", "before_commit", "after_commit"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        sqlite3.SQLITE_IOERR_FSYNC,
+        sqlite3.SQLITE_IOERR_WRITE,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+    ],
+)
+async def test_an_error_of_the_disk_breaks_the_store_for_everyone(path: Path, code: int, edge: str) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+
+        def fail(connection: sqlite3.Connection) -> None:
+            gate(connection)
+            raise database_error(code)
+
+        setattr(ground.hooks, edge, fail)
+        tasks = [asyncio.create_task(write) for write in _small_and_large(ground, "events")]
+        await gate.reached()
+        tasks.append(asyncio.create_task(ground.store.receive(event("queued behind it"))))
+        await asyncio.sleep(0)
+        gate.open()
+        assert _all_are(await answers(tasks), StoreBroken)
+        assert isinstance(await ground.fault(), StoreBroken)
+        assert not ground.store.is_writable
+        (refused,) = await together(ground.store.receive(event("later")))
+        assert type(refused) is StoreBroken
+        assert ground.one("SELECT count(*) FROM events WHERE event_id IN ('queued behind it', 'later')") == 0
+
+
+async def test_an_error_of_the_disk_inside_a_set_breaks_the_store_and_is_no_fault_of_one_write(path: Path) -> None:
+    fault = database_error(sqlite3.SQLITE_IOERR_WRITE)
+    async with opened(path, judge=_judge_that_fails_for("op_2", fault)) as ground:
+        await ground.start(operation(1), operation(2))
+        before = ground.dump()
+        results = await together(*(ground.store.apply(arrival(n, read("done", n))) for n in (1, 2)))
+        assert _all_are(results, StoreBroken)
+        assert isinstance(await ground.fault(), StoreBroken)
+        assert ground.dump() == before
+
+
+async def test_after_a_break_the_file_alone_says_what_was_written(path: Path) -> None:
+    async with opened(path) as ground:
+        ground.hooks.after_commit = raising(database_error(sqlite3.SQLITE_IOERR_FSYNC))
+        assert _all_are(await together(ground.store.receive(event("evt_1"))), StoreBroken)
+        await ground.fault()
+    async with opened(path) as ground:
+        assert await ground.store.receive(event("evt_1")) == "duplicate"
+        assert ground.one("PRAGMA integrity_check") == "ok"
+
+
+# ---- nobody is left waiting ----
+
+
+async def test_a_caller_that_goes_away_during_the_batch_takes_nobody_with_it(path: Path) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        ground.hooks.before_commit = gate
+        tasks = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(3)]
+        await gate.reached()
+        tasks[1].cancel()
+        gate.open()
+        await asyncio.wait({tasks[1]})
+        assert tasks[1].cancelled()
+        assert await answers([tasks[0], tasks[2]]) == ["new", "new"]
+        assert ground.one("SELECT count(*) FROM events") == 3
+        assert await ground.store.receive(event("evt_1")) == "duplicate"
+
+
+async def test_a_caller_that_goes_away_before_its_batch_takes_nobody_with_it(path: Path) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        ground.hooks.before_commit = gate
+        first = asyncio.create_task(ground.store.receive(event("evt_0")))
+        await gate.reached()
+        tasks = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in (1, 2, 3)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        gate.open()
+        assert await answers([first, tasks[0], tasks[2]]) == ["new", "new", "new"]
+        assert await ground.store.receive(event("evt_4")) == "new"
+
+
+async def test_a_caller_that_goes_away_from_a_failing_batch_takes_nobody_with_it(path: Path) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+
+        def fail(connection: sqlite3.Connection) -> None:
+            gate(connection)
+            raise database_error(sqlite3.SQLITE_FULL)
+
+        ground.hooks.before_commit = once(fail)
+        tasks = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(3)]
+        await gate.reached()
+        tasks[0].cancel()
+        gate.open()
+        assert _all_are(await answers(tasks[1:]), StoreBusy)
+        assert await ground.store.receive(event("evt_0")) == "new"
+
+
+async def test_stopping_commits_what_waits_and_takes_nothing_more(path: Path) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        ground.hooks.before_commit = gate
+        first = asyncio.create_task(ground.store.receive(event("first")))
+        await gate.reached()
+        queued = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(MAX_BATCH + 88)]
+        await asyncio.sleep(0)
+        ground.store.stop()
+        assert not ground.store.is_writable
+        (late,) = await together(ground.store.receive(event("late")))
+        assert type(late) is StoreBusy
+        gate.open()
+        assert set(await answers([first, *queued])) == {"new"}
+        assert await ground.fault() is None
+        assert ground.one("SELECT count(*) FROM events") == MAX_BATCH + 89
+        (late,) = await together(ground.store.receive(event("later still")))
+        assert type(late) is StoreBusy
+
+
+async def test_stopping_an_idle_store_ends_its_loop(path: Path) -> None:
+    async with opened(path) as ground:
+        ground.store.stop()
+        assert await ground.fault() is None
+
+
+async def test_closing_commits_what_waits_before_the_file_is_let_go(path: Path) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        ground.hooks.before_commit = gate
+        first = asyncio.create_task(ground.store.receive(event("first")))
+        await gate.reached()
+        queued = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(3)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(ground.store.close())
+        await asyncio.sleep(0)
+        (late,) = await together(ground.store.receive(event("late")))
+        assert type(late) is StoreBusy
+        gate.open()
+        assert await answers([first, *queued]) == ["new"] * 4
+        assert await answers([closing]) == [None]
+        assert await ground.fault() is None
+        assert look(path, "SELECT count(*) FROM events") == [(4,)]
+
+
+@pytest.mark.parametrize("edge", ["before_begin", "before_commit", "after_commit"])
+async def test_a_loop_that_is_cancelled_leaves_nobody_waiting_and_tells_nobody_of_what_is_not_committed(
+    path: Path, edge: str
+) -> None:
+    gate = Gate()
+    async with opened(path) as ground:
+        setattr(ground.hooks, edge, gate)
+        first = asyncio.create_task(ground.store.receive(event("first")))
+        await gate.reached()
+        queued = asyncio.create_task(ground.store.receive(event("queued")))
+        await asyncio.sleep(0)
+        ground.writer.cancel()
+        told = await answers([first, queued])
+        gate.open()
+        in_hand, waiting = told
+        assert type(waiting) is StoreBroken
+        assert type(in_hand) is StoreBroken or (in_hand == "new" and edge == "after_commit")
+        (late,) = await together(ground.store.receive(event("late")))
+        assert isinstance(late, StoreBroken | StoreBusy)
+
+
+async def test_a_listener_that_raises_leaves_no_caller_waiting(path: Path) -> None:
+    def on_done(_: Any) -> None:
+        raise RuntimeError("the meter is broken")
+
+    async with opened(path, on_done=on_done) as ground:
+        first, second = await together(ground.store.receive(event("evt_1")), ground.store.receive(event("evt_2")))
+        assert (first, second) == ("new", "new")
+        await together(ground.store.receive(event("evt_3")))
+        ground.store.stop()
+        await ground.fault()
+
+
+@pytest.mark.parametrize("edge", ["before_begin", "before_commit", "after_commit"])
+async def test_an_error_that_is_none_of_the_database_leaves_no_caller_waiting(path: Path, edge: str) -> None:
+    async with opened(path) as ground:
+        setattr(ground.hooks, edge, raising(MemoryError()))
+        first, second = await together(ground.store.receive(event("evt_1")), ground.store.receive(event("evt_2")))
+        assert isinstance(first, StoreBusy | StoreBroken)
+        assert isinstance(second, StoreBusy | StoreBroken)
+        (later,) = await together(ground.store.receive(event("evt_3")))
+        assert later == "new" or isinstance(later, StoreBroken)
+        ground.store.stop()
+        await ground.fault()
+
+
+async def test_a_rollback_that_fails_breaks_the_store_and_leaves_no_caller_waiting(path: Path) -> None:
+    def refuse_rollback(action: int, name: str | None, *_: Any) -> int:
+        refused = action == sqlite3.SQLITE_TRANSACTION and name == "ROLLBACK"
+        return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.set_authorizer(refuse_rollback)
+        raise database_error(sqlite3.SQLITE_FULL)
+
+    async with opened(path) as ground:
+        ground.hooks.before_commit = once(fail)
+        results = await together(ground.store.receive(event("evt_1")), ground.store.receive(event("evt_2")))
+        assert _all_are(results, StoreBroken)
+        assert isinstance(await ground.fault(), StoreBroken)
+        assert look(path, "SELECT count(*) FROM events") == [(0,)]
+
+
+# ---- killed ----
+
+
+async def test_killed_before_the_commit_nothing_of_the_batch_is_in_the_file(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        before = ground.dump()
+        ground.hooks.before_commit = raising(Killed())
+        await killed(ground, *_small_and_large(ground, "starts"))
+        assert ground.heard[1:] == []
+    async with opened(path) as ground:
+        assert ground.dump() == before
+
+
+@pytest.mark.parametrize("fault", [Killed(), SystemError()])
+async def test_nobody_is_told_that_a_batch_was_done_that_died_before_its_commit(
+    path: Path, fault: BaseException
+) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        ground.hooks.before_commit = raising(fault)
+        tasks = [asyncio.create_task(write) for write in _small_and_large(ground, "starts")]
+        assert await ground.fault() is not None
+        assert _all_are(await answers(tasks), StoreBroken)
+
+
+async def test_killed_after_the_commit_all_of_the_batch_is_in_the_file(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1), operation(2))
+        ground.hooks.after_commit = raising(Killed())
+        await killed(ground, *_small_and_large(ground, "starts"))
+    async with opened(path) as ground:
+        assert ground.one("SELECT count(*) FROM operations") == 6
+        assert ground.schedule(1)["lease_owner"] == "A"
+        assert (await ground.get(2)).state is State.RESULT_COLLECTING
+        ground.check_chains()

@@ -1,0 +1,249 @@
+"""The client over a real loopback connection: what leaves, to whom, and with which credentials."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from multidict import CIMultiDict
+from yarl import URL
+
+from reconcile.client import CREATE_SECONDS, Client, Exchange, Peer
+from reconcile.errors import NotSent
+from reconcile.files import CHUNK, Files
+from reconcile.model import ResultRef
+from reconcile.provider import HttpRequest, JsonLines, Purpose
+from reconcile.redact import Redactor
+from reconcile.registry import provider_for
+from tests.reconcile.provider_cases import operation
+
+KIND = "anthropic_batches"
+OP = operation(KIND, remote_job_id="job-1")
+SPOOL = "spool/op_01JDSAMPLE"
+CREATE = HttpRequest(
+    "POST",
+    "messages/batches",
+    Purpose.CREATE,
+    headers={"content-type": "application/json"},
+    body=JsonLines(SPOOL, b'{"a":1,"requests":[', b"]}"),
+)
+
+
+@dataclass
+class Seen:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: CIMultiDict[str]
+    body: bytes
+
+
+@dataclass
+class Bench:
+    """A client, an account, and the server at its other end."""
+
+    root: Path
+    client: Client
+    peer: Peer
+    seen: list[Seen] = field(default_factory=list)
+    #: Answer before the body was read.
+    answers_early: bool = False
+
+    def spool(self, data: bytes) -> None:
+        path = self.root / SPOOL
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = b"" if self.answers_early else await request.read()
+        self.seen.append(Seen(request.method, request.raw_path, CIMultiDict(request.headers), body))
+        return web.json_response({"id": "job-1"}, status=413 if self.answers_early else 200)
+
+    async def fetch(self, name: str) -> int:
+        """The status of the answer to a result fetch. Raises: NotSent."""
+        async with self.client.stream(self.peer, OP, self.peer.provider.result(OP, ResultRef(name))) as stream:
+            return stream.status
+
+
+class StandingClock:
+    """Time that stands still."""
+
+    def now(self) -> int:
+        return 1_800_000_000_000
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    nobody = cast("Any", None)
+    client = Client(
+        connector=aiohttp.TCPConnector,
+        clock=StandingClock(),
+        dice=cast("Any", type("Dice", (), {"draw": staticmethod(lambda: 0.0)})),
+        files=Files(tmp_path, nobody),
+        redactor=Redactor(()),
+        max_answer=65_536,
+        sleep=lambda _: asyncio.sleep(0),
+    )
+    made = Bench(tmp_path, client, nobody)
+    app = web.Application(client_max_size=2**30)
+    app.router.add_route("*", "/{anything:.*}", made.handle)
+    async with TestServer(app) as server:
+        made.peer = Peer(
+            "sample", provider_for(KIND), server.make_url("/v1"), {"x-api-key": "sk-secret"}, credential_name="KEY"
+        )
+        try:
+            yield made
+        finally:
+            await client.close()
+
+
+def status_of(exchange: Exchange) -> int:
+    assert exchange.response is not None
+    return exchange.response.status
+
+
+# ---- a body made of a spooled file's lines ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["one"],
+        ["one", "two", ""],
+        ["ünï\n", '"', "\\n"],
+        ["x" * (CHUNK - 3), "y"],
+        ["x" * CHUNK, "y" * CHUNK, "z"],
+        [str(n) for n in range(50_000)],
+    ],
+    ids=["one", "three", "odd", "edge", "long", "many"],
+)
+async def test_the_lines_of_a_spooled_file_leave_as_one_body_of_known_length(bench: Bench, texts: list[str]) -> None:
+    """Nothing is chunked, the content type is the request's own, and the same bytes leave each time."""
+    items = [{"custom_id": str(n), "params": {"text": text}} for n, text in enumerate(texts)]
+    bench.spool(b"".join(json.dumps(item, ensure_ascii=False).encode() + b"\n" for item in items))
+    for _ in range(2):
+        assert status_of(await bench.client.send(bench.peer, OP, CREATE)) == 200
+    first, again = bench.seen
+    assert json.loads(first.body) == {"a": 1, "requests": items}
+    assert first.headers["content-length"] == str(len(first.body))
+    assert "transfer-encoding" not in first.headers
+    assert first.headers["content-type"] == "application/json"
+    assert again.body == first.body
+
+
+async def test_a_server_that_answers_before_the_end_is_heard(bench: Bench) -> None:
+    """413 to a body of which most has not left: the answer counts, or the connection is known to be cut."""
+    bench.answers_early = True
+    bench.spool(b'{"custom_id":"a"}\n' * 1_000_000)
+    exchange = await bench.client.send(bench.peer, OP, CREATE)
+    if exchange.response is None:
+        assert exchange.error_class == "reset"
+    else:
+        assert exchange.response.status == 413
+
+
+async def test_a_missing_input_is_our_own_fault(bench: Bench) -> None:
+    """Told to the caller, and no failure of the provider's."""
+    with pytest.raises(OSError, match="No such file"):
+        await bench.client.send(bench.peer, OP, CREATE)
+    assert bench.seen == []
+    assert bench.peer.pause.failures == 0
+
+
+async def test_a_large_input_gets_the_time_that_it_needs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A create has a minute, and one more second for each 100 kB."""
+    bench.spool(b"x" * 1_000_000)
+    given: list[aiohttp.ClientTimeout] = []
+    plain = aiohttp.ClientSession.request
+
+    def spy(session: aiohttp.ClientSession, *args: Any, **how: Any) -> Any:
+        given.append(how["timeout"])
+        return plain(session, *args, **how)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", spy)
+    await bench.client.send(bench.peer, OP, CREATE)
+    await bench.client.send(bench.peer, OP, replace(CREATE, body=b"{}"))
+    large, small = (timeout.total for timeout in given)
+    assert large is not None
+    assert CREATE_SECONDS + 10 <= large < CREATE_SECONDS + 11
+    assert small == CREATE_SECONDS
+
+
+# ---- where a result lies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("messages/batches/b/results", "/v1/messages/batches/b/results"),
+        ("/v1/messages/batches/b/results?part=1", "/v1/messages/batches/b/results?part=1"),
+        ("{origin}/v1/messages/batches/b/results", "/v1/messages/batches/b/results"),
+        ("{origin}/elsewhere/a%2Fb", "/elsewhere/a%2Fb"),
+        ("//{authority}/v1/x", "/v1/x"),
+        ("../x", "/x"),
+        ("a b\\c", "/v1/a%20b%5Cc"),
+    ],
+)
+async def test_a_place_at_the_providers_own_origin_is_asked_with_the_key(bench: Bench, name: str, path: str) -> None:
+    """A path, or a URL of the configured origin; the version header of the adapter goes with it."""
+    base = bench.peer.base_url
+    assert await bench.fetch(name.format(origin=base.origin(), authority=f"{base.host}:{base.port}")) == 200
+    (seen,) = bench.seen
+    assert (seen.method, seen.path, seen.headers["x-api-key"]) == ("GET", path, "sk-secret")
+    assert seen.headers["anthropic-version"] == "2023-06-01"
+
+
+async def test_a_name_in_the_url_is_no_credential(bench: Bench) -> None:
+    """Only what was configured proves us."""
+    base = bench.peer.base_url
+    assert await bench.fetch(f"http://user:password@{base.host}:{base.port}/v1/x") == 200
+    assert "authorization" not in bench.seen[0].headers
+
+
+@pytest.mark.parametrize(
+    ("name", "error_class"),
+    [
+        ("https://gateway.invalid/v1/messages/batches/mb1/results", "foreign_host:gateway.invalid"),
+        ("//gateway.invalid:8443/x", "foreign_host:gateway.invalid:8443"),
+        ("https://{authority}/v1/x", "foreign_host:{authority}"),
+        ("http://{host}:1/v1/x", "foreign_host:{host}:1"),
+        ("http://{authority}@gateway.invalid/x", "foreign_host:gateway.invalid"),
+        ("https://☃.invalid/x", "foreign_host:xn--n3h.invalid"),
+        ("http://[bad/x", "bad_url"),
+        ("http://h:99999/x", "bad_url"),
+        ("file:///etc/passwd", "bad_url"),
+        ("mailto:someone", "bad_url"),
+    ],
+)
+async def test_a_stranger_is_not_asked_at_all(bench: Bench, name: str, error_class: str) -> None:
+    """The host is named, so that a person sees where the results are said to be (C05)."""
+    base = bench.peer.base_url
+    parts = {"authority": f"{base.host}:{base.port}", "host": base.host}
+    with pytest.raises(NotSent) as refused:
+        await bench.fetch(name.format(**parts))
+    assert refused.value.error_class == error_class.format(**parts)
+    assert bench.seen == []
+
+
+async def test_a_storage_host_of_the_contract_is_asked_without_the_key(bench: Bench) -> None:
+    """It gets the request and nothing that proves us, and never in the clear where the provider itself is not."""
+    base = bench.peer.base_url
+    contract = replace(bench.peer.provider.contract, storage_hosts=(str(base.host),))
+    bench.peer.provider = provider_for(KIND, contract)
+    bench.peer.base_url = URL(f"http://{base.host}:1/v1")  # the same host, another port: another origin
+    assert await bench.fetch(f"{base.origin()}/bucket/results.jsonl") == 200
+    (seen,) = bench.seen
+    assert "x-api-key" not in seen.headers
+    bench.peer.base_url = URL(f"https://{base.host}:1/v1")
+    with pytest.raises(NotSent):
+        await bench.fetch(f"{base.origin()}/bucket/results.jsonl")
