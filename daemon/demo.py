@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,43 +94,68 @@ async def _processes(folder: Path) -> AsyncIterator[LocalApi]:
     provider = ("simulate", "--listen", f"127.0.0.1:{standin}", "--speed", "1")
     webhook = ("--webhook-url", f"http://127.0.0.1:{hooks}/webhooks/standin")
     async with (
-        _process(folder / "standin.log", environ, *provider, *webhook),
+        _process(folder / "standin.log", environ, *provider, *webhook) as stranger,
         _process(folder / "daemon.log", environ, "serve", "--config", str(config)) as daemon,
     ):
-        await _ready(daemon, folder / "daemon.log", f"http://127.0.0.1:{api}", state_dir / "api-token")
+        await stranger.ready(lambda: _listens(standin))
+        await daemon.ready(lambda: _answers(f"http://127.0.0.1:{api}", state_dir / "api-token"))
         place = Place(f"http://127.0.0.1:{api}", (state_dir / "api-token").read_text().strip())
         async with local_api.connect(place) as client:
             yield client
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """One of the two processes, and the file it writes to."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+
+    async def ready(self, is_ready: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until it is. Raises: SystemExit, with what the process wrote."""
+        for _ in range(200):
+            if self.process.returncode is not None:
+                raise SystemExit(f"a process ended at once:\n{self.log.read_text()}")
+            if await is_ready():
+                return
+            await asyncio.sleep(0.1)
+        raise SystemExit(f"a process did not become ready:\n{self.log.read_text()}")
+
+
 @asynccontextmanager
-async def _process(log: Path, environ: dict[str, str], *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _process(log: Path, environ: dict[str, str], *arguments: str) -> AsyncIterator[_Running]:
     with log.open("wb") as stream:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "daemon", *arguments, stdout=stream, stderr=stream, env=environ
         )
     try:
-        yield process
+        yield _Running(process, log)
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         await process.wait()
 
 
-async def _ready(process: asyncio.subprocess.Process, log: Path, url: str, token_file: Path) -> None:
-    """Wait until the daemon answers."""
-    for _ in range(200):
-        if process.returncode is not None:
-            raise SystemExit(f"the daemon ended at once:\n{log.read_text()}")
-        if token_file.exists():
-            try:
-                async with local_api.connect(Place(url, token_file.read_text().strip())) as api:
-                    await api.call("GET", "/readyz")
-                    return
-            except (local_api.Unreachable, local_api.Refused):
-                pass
-        await asyncio.sleep(0.1)
-    raise SystemExit(f"the daemon did not become ready:\n{log.read_text()}")
+async def _answers(url: str, token_file: Path) -> bool:
+    """Whether the daemon is ready."""
+    if not token_file.exists():
+        return False
+    try:
+        async with local_api.connect(Place(url, token_file.read_text().strip())) as api:
+            await api.call("GET", "/readyz")
+    except (local_api.Unreachable, local_api.Refused):
+        return False
+    return True
+
+
+async def _listens(port: int) -> bool:
+    """Whether the stand-in takes connections: a job sent before would only meet a refusal and be sent again later."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def _submit(api: LocalApi, story: Story) -> str:

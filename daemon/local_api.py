@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from daemon.sections import DEFAULT_FILE
+from daemon.sections import DEFAULT_FILE, Section, Sources
+from reconcile.errors import ConfigError
 
 #: Seconds for an answer that is not a wait.
 ANSWER_SECONDS: Final = 30
@@ -24,9 +25,11 @@ class Unreachable(Exception):
 class Refused(Exception):
     """The daemon answered with a problem document."""
 
-    def __init__(self, problem: Mapping[str, Any]) -> None:
-        self.problem = problem
-        details = "; ".join(f"{e['pointer'] or '/'}: {e['message']}" for e in problem.get("errors", ()))
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status, self.problem = status, problem
+        errors = problem.get("errors")
+        each = [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
+        details = "; ".join(f"{e.get('pointer') or '/'}: {e.get('message')}" for e in each)
         super().__init__(details or str(problem.get("detail") or problem.get("title") or "refused"))
 
 
@@ -59,20 +62,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def find(arguments: argparse.Namespace) -> Place:
     """The daemon these arguments mean. Raises: Unreachable."""
     url, token_file = arguments.url, arguments.token_file
-    if url is None or token_file is None:
-        document = _read(arguments.config, needs="--url and --token-file")
-        listen = document.get("api", {}).get("listen", "127.0.0.1:8787")
-        state_dir = Path(document.get("state_dir", os.environ.get("STATE_DIRECTORY", "reconciled-state")))
-        token = document.get("api", {}).get("token", {})
-        name = token.get("file", "api-token") if isinstance(token, dict) else "api-token"
-        url = url or f"http://{listen}"
-        token_file = token_file or state_dir / name
+    if url is not None and token_file is not None:
+        return Place(url.rstrip("/"), _token_in(Path(token_file)))
+    document = _read(arguments.config, needs="--url and --token-file")
     try:
-        return Place(url.rstrip("/"), Path(token_file).read_text(encoding="utf-8").strip())
+        top = Section(document, "", Sources(str(arguments.config), os.environ))
+        url = url or f"http://{top.section('api').text('listen', '127.0.0.1:8787')}"
+        token = _token_in(Path(token_file)) if token_file else _own_token(top)
+    except ConfigError as fault:
+        raise Unreachable(str(fault)) from fault
+    return Place(url.rstrip("/"), token)
+
+
+def _own_token(top: Section) -> str:
+    """The token that a daemon of this configuration uses. Raises: ConfigError, Unreachable."""
+    state_dir = Path(top.text("state_dir", os.environ.get("STATE_DIRECTORY") or "reconciled-state"))
+    return top.section("api").secret_or_none("token", base=state_dir) or _token_in(state_dir / "api-token")
+
+
+def _token_in(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
     except OSError as fault:
-        raise Unreachable(
-            f"{token_file}: {fault.strerror}; is the daemon's token there, and are you allowed?"
-        ) from fault
+        raise Unreachable(f"{path}: {fault.strerror}; is the daemon's token there, and are you allowed?") from fault
+    except UnicodeDecodeError as fault:
+        raise Unreachable(f"{path}: this is no token: not UTF-8") from fault
+    if not token or not token.isprintable():
+        raise Unreachable(f"{path}: this is no token: empty, or of several lines")
+    return token
 
 
 def _read(path: Path, *, needs: str) -> dict[str, Any]:
@@ -103,11 +120,14 @@ class LocalApi:
                 json=body,
                 headers={"Authorization": f"Bearer {self._place.token}", **(headers or {})},
                 timeout=timeout,
+                allow_redirects=False,  # the daemon sends nobody elsewhere, and the token goes nowhere else
             ) as response:
                 document = await response.json(content_type=None)
-                if response.status >= 400:
-                    raise Refused(document)
-                return dict(document)
+                if not isinstance(document, dict):
+                    raise Unreachable(f"{self._place.url}: answers {response.status} and no object; is it the daemon?")
+                if response.status >= 300:
+                    raise Refused(response.status, document)
+                return document
         except (aiohttp.ClientError, TimeoutError, ValueError) as fault:
             raise Unreachable(f"{self._place.url}: {fault or type(fault).__name__}; is the daemon running?") from fault
 

@@ -31,8 +31,9 @@ from reconcile.collect import Caps, Collector
 from reconcile.contract import Contract
 from reconcile.errors import AlreadyRunning, ConfigError
 from reconcile.files import Files
-from reconcile.ingest import Ingest, Reporter, judge_by
+from reconcile.ingest import Ingest, judge_by
 from reconcile.redact import Redactor
+from reconcile.report import Reporter
 from reconcile.seams import Clock, Dice, Meters, Supervisor
 from reconcile.start import Starter
 from reconcile.store.events import HasRead
@@ -41,6 +42,7 @@ from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
 from reconcile.upkeep import Upkeep
 from reconcile.worker import Worker
+
 
 @dataclass(slots=True)
 class Seams:
@@ -113,8 +115,16 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         files=files,
         redactor=redactor,
         max_answer=config.caps.answer,
+        log=seams.log,
     )
-    ingest = Ingest(store=store, clock=seams.clock, dice=seams.dice, redactor=redactor)
+    ingest = Ingest(
+        store=store,
+        contracts=_contracts(peers),
+        reporter=reporter,
+        clock=seams.clock,
+        dice=seams.dice,
+        redactor=redactor,
+    )
     caps = Caps(result=config.caps.result, line=config.caps.line)
     collector = Collector(client=client, store=store, files=files, clock=seams.clock, caps=caps)
     worker = Worker(

@@ -83,6 +83,8 @@ class _Receiver:
             return self._refuse(name, refusal.status, refusal.reason)
         except TimeoutError:
             return self._refuse(name, 408, "slow-body")
+        except ConnectionError:
+            return self._refuse(name, 400, "cut-body")  # nobody is left to read it
         return await self._keep(peer, event_id, body)
 
     async def _read(self, request: web.Request) -> bytes:

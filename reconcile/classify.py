@@ -1,4 +1,7 @@
-"""The one reader of provider status words (C2). Webhooks, polls, list pages and create answers all pass here."""
+"""The one judge of status words (C2): those of webhooks, polls, look-ups and create answers all come here.
+
+An adapter may make the word out of several fields of a body; what the word means is said by the contract alone.
+"""
 
 from reconcile.contract import Contract
 from reconcile.model import Verdict, VerdictKind

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import aiohttp
 from yarl import URL
@@ -132,6 +132,7 @@ class Client:
         files: Files,
         redactor: Redactor,
         max_answer: int,
+        log: Any,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._clock = clock
@@ -139,6 +140,7 @@ class Client:
         self._files = files
         self.redactor = redactor
         self._max_answer = max_answer
+        self._log = log
         self._sleep = sleep
         self._session = aiohttp.ClientSession(
             connector=connector(),
@@ -243,6 +245,13 @@ class Client:
 
     def note(self, peer: Peer, exchange: Exchange, *, create_not_accepted: bool = False) -> None:
         """Let the peer's pause follow from what came back."""
+        was_paused = peer.pause.until_ms is not None
+        self._follow(peer, exchange, create_not_accepted=create_not_accepted)
+        if (peer.pause.until_ms is not None) != was_paused:
+            event = "provider_resumed" if was_paused else "provider_paused"
+            self._log.warning(event, provider=peer.name, reason=peer.pause.reason, until_ms=peer.pause.until_ms)
+
+    def _follow(self, peer: Peer, exchange: Exchange, *, create_not_accepted: bool) -> None:
         now, answer = exchange.ended_at, exchange.response
         went_well = answer is not None and answer.status < 500 and answer.status not in (401, 403, 429)
         peer.recent.append(went_well)

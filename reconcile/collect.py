@@ -16,7 +16,7 @@ from reconcile.client import Client, Exchange, Peer, Stream
 from reconcile.errors import OutcomeUnknown, ProviderError, Unreadable
 from reconcile.evidence import Collected, CollectFailed, ResultIsFailure
 from reconcile.files import Files, FileWriter
-from reconcile.model import Operation, Problems, ResultInfo, ResultRef, Summary, UnixMs, Verdict, VerdictKind
+from reconcile.model import SAYS_DONE, Operation, Problems, ResultInfo, ResultRef, Summary, UnixMs, Verdict, VerdictKind
 from reconcile.provider import Headers, HttpRequest, HttpResponse
 from reconcile.schedule import retry_after_ms
 from reconcile.seams import Clock
@@ -235,8 +235,7 @@ class _Line:
 
 def is_not_ready(op: Operation, verdict: Verdict) -> bool:
     """Whether the job must hold results that it does not name yet: counts without a file are no empty result."""
-    says_done = verdict.kind in (VerdictKind.DONE, VerdictKind.DONE_UNKNOWN_OUTCOME)
-    return not op.results and (says_done or bool(op.finished_items))
+    return not op.results and (verdict.kind in SAYS_DONE or bool(op.finished_items))
 
 
 def add_up(tally: Tally, absent: str, op: Operation, unreadable: tuple[int, ...]) -> tuple[Summary, Problems]:

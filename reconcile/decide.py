@@ -5,6 +5,8 @@ in is evidence of any kind; what goes out is the row as it becomes and the histo
 stands in `rules`, a file a group of rows; here is only which rule answers for which evidence.
 """
 
+from typing import assert_never
+
 from reconcile.contract import Contract
 from reconcile.draft import Draft, next_action
 from reconcile.evidence import (
@@ -25,15 +27,17 @@ from reconcile.evidence import (
     InputAnswered,
     InputAsked,
     JobGone,
+    JobIsHeld,
     JobRead,
     LookupFound,
+    PersonDecided,
     ReadFailed,
     ResultIsFailure,
     StepDone,
 )
 from reconcile.model import Change, Operation, UnixMs
-from reconcile.rules import collecting, creating, observing, waiting, wishes
-from reconcile.states import State
+from reconcile.rules import collecting, creating, deciding, observing, waiting, wishes
+from reconcile.states import CREATING, State
 
 __all__ = ["decide", "next_action"]
 
@@ -54,7 +58,7 @@ def decide(
     `draw` in [0, 1) feeds the jitter; `sweeping`: webhooks are known to arrive, so reads may wait for the sweep.
     """
     draft = Draft(op, contract, now=now, draw=draw, cause=cause, sweeping=sweeping)
-    if op.state is State.CONTRACT_VIOLATION and not isinstance(evidence, DeadlinePassed):
+    if op.state is State.CONTRACT_VIOLATION and not isinstance(evidence, DeadlinePassed | PersonDecided):
         _keep_only(draft, evidence)
     else:
         _apply(draft, evidence)
@@ -65,6 +69,8 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
     match evidence:
         case Accepted():
             creating.accepted(draft, evidence)
+        case JobIsHeld():
+            creating.job_is_held(draft, evidence)
         case FinishedAtOnce():
             creating.finished_at_once(draft, evidence)
         case CreateRejected():
@@ -79,8 +85,10 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
             creating.about_to_send(draft, evidence)
         case LookupFound():
             creating.lookup_found(draft, evidence)
+        case EventSeen() if draft.op.state in CREATING | {State.CREATE_UNRESOLVED}:
+            creating.event_before_the_job(draft, evidence)
         case EventSeen():
-            creating.event_seen(draft, evidence)
+            observing.event_seen(draft, evidence)
         case JobRead():
             observing.job_read(draft, evidence)
         case ReadFailed():
@@ -105,6 +113,10 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
             waiting.deadline_passed(draft, evidence)
         case FoundAtStart():
             waiting.found_at_start(draft, evidence)
+        case PersonDecided():
+            deciding.person_decided(draft, evidence)
+        case forgotten:
+            assert_never(forgotten)
 
 
 def _keep_only(draft: Draft, evidence: Evidence) -> None:

@@ -62,6 +62,7 @@ class Draft:
         self.verdict: Verdict | None = None
         self.refusal: str | None = None
         self.is_news = False
+        self.found_by_sweep = False
         self._draw = draw
         self._sweeping = sweeping
         self._entries: list[Entry] = []
@@ -180,6 +181,7 @@ class Draft:
             tuple(self._entries),
             is_news=self.is_news,
             verdict=self.verdict,
+            found_by_sweep=self.found_by_sweep,
             contract_version=self.contract.version,
         )
 

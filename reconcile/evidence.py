@@ -6,6 +6,7 @@ Each is what one row of the evidence table speaks of; `decide` (rules/) says wha
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconcile.decisions import Decision
 from reconcile.model import Observation, RemoteError, ResultInfo, Summary, Verdict
 
 
@@ -15,6 +16,14 @@ class Accepted:
 
     observation: Observation
     by_lookup: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobIsHeld:
+    """The job that is named for this operation's create belongs to another operation already."""
+
+    job_id: str
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +200,7 @@ class ResultIsFailure:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePassed:
-    """A state's time is up. `last_read`: a read of the job was tried after that moment."""
+    """A state's time is up. `last_read`: a read of the job was tried after that moment, or none may be sent."""
 
     name: str
     last_read: bool = False
@@ -205,8 +214,21 @@ class FoundAtStart:
     is_restored_backup: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PersonDecided:
+    """A person's decision about an operation that waits for one. `within_ms`: how long the job may still take."""
+
+    decision_id: str
+    decision: Decision
+    by: str
+    reason: str
+    remote_job_id: str | None = None
+    within_ms: int | None = None
+
+
 Evidence = (
     Accepted
+    | JobIsHeld
     | FinishedAtOnce
     | CreateRejected
     | CreateNotAccepted
@@ -227,4 +249,5 @@ Evidence = (
     | ResultIsFailure
     | DeadlinePassed
     | FoundAtStart
+    | PersonDecided
 )

@@ -5,26 +5,26 @@ committed, never from what was hoped.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
-from reconcile.changes import Changes
+from reconcile.classify import classify
 from reconcile.client import Exchange
 from reconcile.contract import Contract
 from reconcile.decide import decide
-from reconcile.evidence import Accepted, CancelAnswered, Evidence, FinishedAtOnce, JobRead
-from reconcile.model import Change, EntryKind, Observation, Operation, UnixMs
+from reconcile.evidence import Accepted, CancelAnswered, Evidence, FinishedAtOnce, JobGone, JobRead, ReadFailed
+from reconcile.model import Change, Observation, Operation
 from reconcile.redact import Redactor
-from reconcile.seams import Clock, Dice, Meters
+from reconcile.report import Reporter
+from reconcile.seams import Clock, Dice
 from reconcile.store.events import EventRecord
 from reconcile.store.evidence import Arrival, Judge, ObservationRecord, RequestRecord
 from reconcile.store.store import Store
-from reconcile.store.writer import Done
 
 #: Raw bytes kept with an observation. 64 KiB: a job's body is a few KiB; an end's longer one is cut at this.
 MAX_RAW: Final = 65536
-#: Undocumented words remembered, so that each is logged once; beyond, they are only counted.
-MAX_WORDS: Final = 1000
+#: Raw bytes kept of an answer that could not be read. 1 KiB: enough to tell whose page it is.
+MAX_RAW_OF_A_FAULT: Final = 1024
 _REQUEST_IDS: Final = ("x-request-id", "request-id")
 
 
@@ -47,8 +47,19 @@ def judge_by(contracts: Callable[[str], Contract]) -> Judge:
 class Ingest:
     """Makes arrivals of what came in; the one caller of `Store.apply` and `Store.receive`."""
 
-    def __init__(self, *, store: Store, clock: Clock, dice: Dice, redactor: Redactor) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        contracts: Callable[[str], Contract],
+        reporter: Reporter,
+        clock: Clock,
+        dice: Dice,
+        redactor: Redactor,
+    ) -> None:
         self._store = store
+        self._contracts = contracts
+        self._reporter = reporter
         self._clock = clock
         self._dice = dice
         self._redactor = redactor
@@ -68,18 +79,15 @@ class Ingest:
         requests = tuple(self._request_record(each, attempt) for each in exchanges)
         request = requests[-1]
         seen = _observation_of(evidence)
+        error_class = evidence.error_class if isinstance(evidence, ReadFailed | JobGone) else None
         record = None
         cause = f"request:{request.request_id}"
-        if seen is not None or isinstance(evidence, JobRead):
-            record = ObservationRecord(
-                self._dice.identifier("obs_"),
-                request.purpose,
-                self._raw(exchange),
-                seen,
-                exchange.error_class,
-            )
+        if seen is not None or error_class is not None:
+            observation_id = self._dice.identifier("obs_")
+            raw = self._raw(exchange, MAX_RAW if seen else MAX_RAW_OF_A_FAULT)
+            record = ObservationRecord(observation_id, request.purpose, raw, seen, error_class)
             if request.purpose in ("status", "lookup"):
-                cause = f"observation:{record.observation_id}"
+                cause = f"observation:{observation_id}"
         return await self._apply(
             op, evidence, actor=actor, cause=cause, fence=fence, holds=holds, requests=requests, observation=record
         )
@@ -98,8 +106,12 @@ class Ingest:
         return await self._apply(op, evidence, actor=actor, cause=cause, fence=fence, holds=holds)
 
     async def event(self, provider: str, event_id: str, body: bytes, observation: Observation | None) -> str:
-        """A verified delivery; "new" or "duplicate", once it is durable. Raises: StoreError."""
-        return await self._store.receive(
+        """A verified delivery; "new" or "duplicate", once it is durable. Raises: StoreError.
+
+        What it says is classified and kept; where the job can be read it only rings, and the read is believed (J1).
+        """
+        verdict = None if observation is None else classify(self._contracts(provider), observation.word)
+        answer = await self._store.receive(
             EventRecord(
                 provider,
                 event_id,
@@ -108,8 +120,12 @@ class Ingest:
                 self._clock.now(),
                 self._dice.draw(),
                 observation,
+                verdict,
             )
         )
+        if verdict is not None and not verdict.known and answer == "new":
+            self._reporter.unknown_word(provider, verdict.word, event_id=event_id)
+        return answer
 
     async def _apply(self, op: Operation, evidence: Evidence, **how: Any) -> Change:
         change: Change = await self._store.apply(
@@ -134,8 +150,8 @@ class Ingest:
             credential=exchange.credential,
         )
 
-    def _raw(self, exchange: Exchange) -> bytes:
-        return self._redactor.data(exchange.response.body)[:MAX_RAW] if exchange.response else b""
+    def _raw(self, exchange: Exchange, most: int) -> bytes:
+        return self._redactor.data(exchange.response.body)[:most] if exchange.response else b""
 
 
 def _observation_of(evidence: Evidence) -> Observation | None:
@@ -146,50 +162,3 @@ def _observation_of(evidence: Evidence) -> Observation | None:
             return seen
         case _:
             return None
-
-
-class Reporter:
-    """Tells of committed changes: to the log, the meters, the watchers, and whoever sleeps until something is due."""
-
-    def __init__(self, *, changes: Changes, meters: Meters, log: Any, on_due: Callable[[UnixMs], None]) -> None:
-        self._changes = changes
-        self._meters = meters
-        self._log = log
-        self._on_due = on_due
-        self._words: set[tuple[str, str | None]] = set()
-
-    def __call__(self, done: Sequence[Done]) -> None:
-        """One commit's outcomes, on the loop, before the callers hear of them."""
-        for outcome in done:
-            for change in outcome.changes:
-                self._tell(change)
-            if outcome.due_at is not None:
-                self._on_due(outcome.due_at)
-
-    def _tell(self, change: Change) -> None:
-        op = change.operation
-        for entry in change.entries:
-            if entry.kind is EntryKind.FACT:
-                continue
-            event = "state_changed" if entry.kind is EntryKind.MOVE else f"evidence_{entry.kind}"
-            self._meters.count(event, provider=op.provider, to=entry.to_state or "")
-            self._log.info(
-                event,
-                operation_id=op.operation_id,
-                trace_id=op.trace_id,
-                provider=op.provider,
-                from_state=entry.from_state,
-                to_state=entry.to_state,
-                cause=entry.cause,
-                reason=entry.reason,
-            )
-        if change.verdict is not None and not change.verdict.known:
-            self._tell_unknown(op, change.verdict.word)
-        if change.entries or change.is_news:
-            self._changes.publish(change)
-
-    def _tell_unknown(self, op: Operation, word: str | None) -> None:
-        self._meters.count("unknown_status", provider=op.provider)
-        if (op.provider, word) not in self._words and len(self._words) < MAX_WORDS:
-            self._words.add((op.provider, word))
-            self._log.warning("unknown_status", provider=op.provider, word=word, operation_id=op.operation_id)

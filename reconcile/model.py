@@ -41,6 +41,10 @@ ENDS: Final = frozenset(
 )
 
 
+#: Ends that may be a success; both lead through collection.
+SAYS_DONE: Final = frozenset({VerdictKind.DONE, VerdictKind.DONE_UNKNOWN_OUTCOME})
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """classify's answer. `known` is False for a word the contract does not list: then the kind is PENDING."""
@@ -337,6 +341,8 @@ class Change:
     is_news: bool = False
     #: What classify said on the way; `known=False` is logged and counted.
     verdict: Verdict | None = None
+    #: An end that no event had rung for, although the provider sends events (J5).
+    found_by_sweep: bool = False
     #: Version of the contract that judged (J4).
     contract_version: int = 0
     #: Why a client's wish was not taken (409); the operation is unchanged then.

@@ -6,35 +6,16 @@ stands in the rows; a restart, a crash and a second worker all find the same thi
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from reconcile import limits
-from reconcile.client import Client, Exchange, Peer
+from reconcile.actions import Act, Rooms
+from reconcile.client import Client, Peer
 from reconcile.collect import Collector
-from reconcile.contract import Lookup
-from reconcile.decide import next_action
-from reconcile.errors import NotSent, StoreBroken, StoreError
-from reconcile.evidence import (
-    AboutToSend,
-    Accepted,
-    CancelAnswer,
-    CancelAnswered,
-    CreateNotAccepted,
-    CreateUnknown,
-    DeadlinePassed,
-    Evidence,
-    FoundAtStart,
-    JobRead,
-    LookupFound,
-    ReadFailed,
-    StepDone,
-)
+from reconcile.errors import StoreBroken, StoreError
 from reconcile.ingest import Ingest
-from reconcile.model import Change, Observation, Operation, UnixMs
-from reconcile.provider import Page, Step
+from reconcile.model import UnixMs
 from reconcile.seams import Clock, Supervisor
-from reconcile.states import STOPPED, Action, State
 from reconcile.store.claims import Claim, ClaimWish, Renewal
 from reconcile.store.store import Store
 
@@ -42,8 +23,6 @@ from reconcile.store.store import Store
 #: missed renewals, and a dead owner's work waits no longer than a minute.
 LEASE_MS: Final = 60_000
 RENEW_MS: Final = 20_000
-#: Bytes shown of an answer that could not be read. 200: enough to tell a proxy's page from the provider.
-MAX_SHOWN: Final = 200
 #: Seconds that running actions get at a stop. 20: below the unit's TimeoutStopSec (45), above most requests.
 GRACE_SECONDS: Final = 20
 #: Wait after the store refused a claim, ms. 1 s: arbitrary; a full disk does not clear faster.
@@ -170,7 +149,8 @@ class Worker:
         op = claim.operation
         try:
             peer = self._peers[op.provider]
-            await Act(peer, claim, self._client, self._ingest, self._collector, self._clock, self._log).run()
+            rooms = Rooms(self._client, self._ingest, self._collector, self._clock, self._log)
+            await Act(peer, claim, rooms, owner=self._owner).run()
         except StoreBroken:
             raise  # the writer's own task ends the process
         except (StoreError, OSError) as fault:
@@ -191,213 +171,3 @@ class Worker:
 
 def _far(now: UnixMs) -> UnixMs:
     return now + 3_600_000
-
-
-class Act:
-    """One action on one leased row."""
-
-    def __init__(
-        self,
-        peer: Peer,
-        claim: Claim,
-        client: Client,
-        ingest: Ingest,
-        collector: Collector,
-        clock: Clock,
-        log: Any,
-    ) -> None:
-        self._peer = peer
-        self._claim = claim
-        self._client = client
-        self._ingest = ingest
-        self._collector = collector
-        self._clock = clock
-        self._log = log
-
-    async def run(self) -> None:
-        """Do what the row's state names. Raises: StoreError, OSError."""
-        op = self._claim.operation
-        if self._claim.open_mark:
-            await self._fact(op, FoundAtStart(is_repeatable=self._is_repeatable(op)), "start")
-            return
-        passed = self._deadline_while_paused(op) or self._deadline_without_a_read(op)
-        if passed is not None:
-            await self._fact(op, passed, "clock", cause=f"deadline:{passed.name}")
-            return
-        match next_action(op) or _owed_read(op):
-            case Action.SUBMIT:
-                await self._submit(op)
-            case Action.RECONCILE_CREATE:
-                await self._look_up(op)
-            case Action.POLL:
-                await self._poll(op)
-            case Action.SEND_CANCEL:
-                await self._send_cancel(op)
-            case Action.COLLECT:
-                await self._collect(op)
-            case _:  # nothing to do before the deadline: only the due time is set right again
-                await self._fact(op, DeadlinePassed(op.state_deadline_name or ""), "clock")
-
-    def _deadline_while_paused(self, op: Operation) -> DeadlinePassed | None:
-        """Nothing may be sent, so the deadline fires without the last read; late evidence is still taken (J6)."""
-        if limits.may_send(self._peer.pause, self._clock.now()):
-            return None
-        return DeadlinePassed(op.state_deadline_name or "", last_read=True)
-
-    def _deadline_without_a_read(self, op: Operation) -> DeadlinePassed | None:
-        """A deadline that fires without asking the provider: nothing was sent yet, or a person let it pass."""
-        name = op.state_deadline_name
-        deadline = op.deadline(name) if name else None
-        if name is None or deadline is None or self._clock.now() < deadline:
-            return None
-        reads_first = (Action.POLL, Action.RECONCILE_CREATE, Action.COLLECT)
-        return None if next_action(op) in reads_first and name != "attention" else DeadlinePassed(name)
-
-    def _is_repeatable(self, op: Operation) -> bool:
-        contract = self._peer.provider.contract
-        if op.state is State.INPUT_GIVEN:
-            return contract.input_is_repeatable
-        return contract.cancel is not None and contract.cancel.is_repeatable
-
-    # ---- submit ----
-
-    async def _submit(self, op: Operation) -> None:
-        while op.state is State.CREATE_PENDING:
-            step = self._peer.provider.submit(op)
-            if step.has_effect and op.schedule.mark_at is None:
-                marked = await self._fact(op, AboutToSend(), "worker", holds=True)
-                op = _with_request(marked.operation, op)
-                continue
-            evidence, exchange = await self._send_step(op, step)
-            goes_on = isinstance(evidence, StepDone)
-            change = await self._answer(op, evidence, exchange, holds=goes_on)
-            if not goes_on:
-                return
-            op = _with_request(change.operation, op)
-
-    async def _send_step(self, op: Operation, step: Step) -> tuple[Evidence, Exchange]:
-        exchange = await self._client.send(self._peer, op, step.request)
-        evidence: Evidence
-        if exchange.response is not None:
-            evidence = self._peer.provider.read_submit(op, step, exchange.response)
-        elif isinstance(exchange.error, NotSent) or not step.has_effect:
-            evidence = CreateNotAccepted(exchange.error_class or "unknown")
-        else:
-            evidence = CreateUnknown(exchange.error_class or "unknown")
-        if isinstance(evidence, CreateNotAccepted):
-            self._client.note(self._peer, exchange, create_not_accepted=True)
-        return evidence, exchange
-
-    async def _look_up(self, op: Operation) -> None:
-        """Walk the list for the job of a lost create. Not being found proves nothing (B2)."""
-        provider, terms = self._peer.provider, self._peer.provider.contract.lookup
-        if terms is None or (terms.is_sure and provider.marker(op) is None):
-            await self._fact(op, LookupFound(()), "worker")
-            return
-        found: dict[str, Observation] = {}
-        cursor: str | None = None
-        for _ in range(terms.max_pages):
-            exchange = await self._client.send(self._peer, op, provider.list_page(cursor))
-            page: Page | ReadFailed = (
-                provider.read_list(exchange.response)
-                if exchange.response is not None
-                else ReadFailed(exchange.error_class or "unknown")
-            )
-            if isinstance(page, ReadFailed):
-                await self._answer(op, page, exchange)
-                return
-            found.update({str(job.remote_job_id): job for job in page.jobs if provider.is_candidate(op, job)})
-            cursor = page.next
-            if cursor is None or _shows_older(page, op, terms):
-                break
-        await self._answer(op, _looked_up(found, is_sure=terms.is_sure), exchange)
-
-    # ---- observe, cancel, collect ----
-
-    async def _poll(self, op: Operation, *, holds: bool = False) -> Change:
-        exchange = await self._client.send(self._peer, op, self._peer.provider.status(op))
-        evidence: Evidence
-        if exchange.response is None:
-            evidence = ReadFailed(exchange.error_class or "unknown")
-        else:
-            evidence = self._peer.provider.read_status(exchange.response)
-        if isinstance(evidence, JobRead):
-            evidence = replace(evidence, rung_by=self._claim.ring)
-        return await self._answer(op, evidence, exchange, holds=holds)
-
-    async def _send_cancel(self, op: Operation) -> None:
-        exchange = await self._client.send(self._peer, op, self._peer.provider.cancel(op))
-        if exchange.response is not None:
-            evidence = self._peer.provider.read_cancel(exchange.response)
-        else:
-            surely_not = isinstance(exchange.error, NotSent)
-            answer = CancelAnswer.NOT_ACCEPTED if surely_not else CancelAnswer.UNKNOWN
-            evidence = CancelAnswered(answer, exchange.error_class)
-        await self._answer(op, evidence, exchange)
-
-    async def _collect(self, op: Operation) -> None:
-        if op.schedule.errors > 0:
-            # An earlier try failed: what the job names may have changed since.
-            op = (await self._poll(op, holds=True)).operation
-            if op.state is not State.RESULT_COLLECTING:
-                return
-        outcome = await self._collector.collect(self._peer, op, self._claim.fence)
-        if outcome.exchanges:
-            change = await self._answer(op, outcome.evidence, *outcome.exchanges)
-        else:
-            change = await self._fact(op, outcome.evidence, "worker")
-        if change.operation.collect_attempt == self._claim.fence:
-            await self._collector.tidy(change.operation)
-
-    # ---- handing back ----
-
-    async def _answer(self, op: Operation, evidence: Evidence, *exchanges: Exchange, holds: bool = False) -> Change:
-        claim = self._claim
-        if isinstance(evidence, ReadFailed) and exchanges and exchanges[-1].response is not None:
-            answer = exchanges[-1].response
-            self._log.warning(
-                "read_failed",
-                operation_id=op.operation_id,
-                trace_id=op.trace_id,
-                error_class=evidence.error_class,
-                status=answer.status,
-                body=answer.body[:MAX_SHOWN].decode("utf-8", "replace"),
-            )
-        return await self._ingest.answer(
-            op,
-            evidence,
-            *exchanges,
-            actor="worker:1",
-            fence=claim.fence,
-            holds=holds,
-            attempt=max(op.schedule.errors, op.schedule.polls) + 1,
-        )
-
-    async def _fact(
-        self, op: Operation, evidence: Evidence, actor: str, *, cause: str | None = None, holds: bool = False
-    ) -> Change:
-        return await self._ingest.fact(
-            op, evidence, actor=actor, cause=cause or f"start:{op.operation_id}", fence=self._claim.fence, holds=holds
-        )
-
-
-def _owed_read(op: Operation) -> Action | None:
-    """Where polling has stopped, a row that is due before its deadline was rung: it is owed one confirming read."""
-    return Action.POLL if op.state in STOPPED else None
-
-
-def _with_request(op: Operation, known: Operation) -> Operation:
-    """The row as it stands, with the request that only a claim reads."""
-    return replace(op, request=known.request, expect=known.expect)
-
-
-def _shows_older(page: Page, op: Operation, terms: Lookup) -> bool:
-    """Whether a list that goes from new to old has come to jobs made before the operation was."""
-    times = [job.created_at for job in page.jobs if job.created_at is not None]
-    return terms.skew_ms is not None and any(at < op.created_at - terms.skew_ms for at in times)
-
-
-def _looked_up(found: Mapping[str, Observation], *, is_sure: bool) -> Evidence:
-    if is_sure and len(found) == 1:
-        return Accepted(next(iter(found.values())), by_lookup=True)
-    return LookupFound(tuple(found), is_sure=is_sure)

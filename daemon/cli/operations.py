@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from daemon import local_api, words
 from daemon.cli import exits
@@ -16,6 +17,8 @@ from reconcile.read_json import read_json
 
 #: Seconds of one held call while waiting; the command goes on until the end.
 WAIT_SECONDS: Final = 30
+#: Answers that say what is wrong with the question; any other refusal is no wrong usage (a token, a full disk).
+_WRONG_USAGE: Final = frozenset({400, 404, 409, 422})
 
 Command = Callable[[LocalApi, argparse.Namespace], Awaitable[int]]
 
@@ -54,10 +57,14 @@ async def _run(command: Command, arguments: argparse.Namespace) -> int:
         async with local_api.connect(local_api.find(arguments)) as api:
             return await command(api, arguments)
     except (local_api.Refused, local_api.Unreachable) as fault:
-        if arguments.json and isinstance(fault, local_api.Refused):
-            print(json.dumps(fault.problem, ensure_ascii=False))
-        print(f"reconciled: {fault}", file=sys.stderr)
-        return exits.UNAVAILABLE if isinstance(fault, local_api.Unreachable) else exits.USAGE
+        refused = fault if isinstance(fault, local_api.Refused) else None
+        if arguments.json and refused:
+            print(json.dumps(refused.problem))
+        print(f"reconciled: {words.clean(fault)}", file=sys.stderr)
+        return exits.USAGE if refused and refused.status in _WRONG_USAGE else exits.UNAVAILABLE
+    except KeyError as fault:  # JSON, but not the body that was asked for
+        print(f"reconciled: the answer has no {fault}; is it the daemon, and of this version?", file=sys.stderr)
+        return exits.UNAVAILABLE
 
 
 async def _submit(api: LocalApi, arguments: argparse.Namespace) -> int:
@@ -80,19 +87,22 @@ async def _follow(api: LocalApi, body: dict[str, Any], *, quiet: bool) -> dict[s
     """Print each history row as it comes; ends at the end, or when a person is needed."""
     seen = 0
     while True:
-        path = f"{body['history_url']}?cursor={seen}&limit=500&wait={WAIT_SECONDS}"
-        page = await api.call("GET", path, seconds=WAIT_SECONDS)
+        # The body first, its rows after it: once nothing more will come by itself, no call is held for more.
+        body = await api.call("GET", body["status_url"])
+        is_over = body["done"] or body["attention"]
+        seconds = 0 if is_over else WAIT_SECONDS
+        path = f"{body['history_url']}?cursor={seen}&limit=500&wait={seconds}"
+        page = await api.call("GET", path, seconds=seconds)
         for row in page["history"]:
             seen = row["seq"]
             if not quiet:
                 print(words.history_row(row), file=sys.stderr, flush=True)
-        body = await api.call("GET", body["status_url"])
-        if (body["done"] or body["attention"]) and not page["history"]:
+        if is_over and page["next_cursor"] is None:
             return body
 
 
 async def _show(api: LocalApi, arguments: argparse.Namespace) -> int:
-    body = await api.call("GET", f"/v1/operations/{arguments.id}")
+    body = await api.call("GET", _path_of(arguments.id))
     _print(arguments, body, words.operation)
     return exits.of_operation(body)
 
@@ -100,7 +110,7 @@ async def _show(api: LocalApi, arguments: argparse.Namespace) -> int:
 async def _history(api: LocalApi, arguments: argparse.Namespace) -> int:
     cursor, rows = "0", []
     while cursor is not None:
-        page = await api.call("GET", f"/v1/operations/{arguments.id}/history?limit=500&cursor={cursor}")
+        page = await api.call("GET", f"{_path_of(arguments.id)}/history?limit=500&cursor={cursor}")
         rows += page["history"]
         cursor = page["next_cursor"]
     _print(arguments, {"history": rows}, lambda body: "\n".join(map(words.history_row, body["history"])))
@@ -112,8 +122,13 @@ async def _status(api: LocalApi, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _path_of(operation_id: str) -> str:
+    """Whatever was given is one segment: no id leads to another path of the API."""
+    return f"/v1/operations/{quote(operation_id, safe='')}"
+
+
 def _print(arguments: argparse.Namespace, body: dict[str, Any], spelled: Callable[[dict[str, Any]], str]) -> None:
-    print(json.dumps(body, ensure_ascii=False) if arguments.json else spelled(body), flush=True)
+    print(json.dumps(body) if arguments.json else spelled(body), flush=True)
 
 
 def _json_of(name: str) -> Any:

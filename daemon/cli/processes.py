@@ -20,7 +20,15 @@ from daemon.sections import DEFAULT_FILE
 from daemon.service import Seams, serve, version
 from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin
-from reconcile.errors import AlreadyRunning, ConfigError, RequestInvalid, SchemaTooNew, SecretInvalid, StoreBroken, StoreError
+from reconcile.errors import (
+    AlreadyRunning,
+    ConfigError,
+    RequestInvalid,
+    SchemaTooNew,
+    SecretInvalid,
+    StoreBroken,
+    StoreError,
+)
 from reconcile.redact import Redactor
 
 __all__ = ["add_commands", "version"]

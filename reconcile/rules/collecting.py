@@ -3,7 +3,8 @@
 from reconcile import conclude
 from reconcile.draft import Draft
 from reconcile.evidence import Collected, CollectFailed, ResultIsFailure
-from reconcile.model import RemoteError, Verdict, VerdictKind
+from reconcile.model import SAYS_DONE, RemoteError, Verdict
+from reconcile.rules.ending import error_of
 from reconcile.states import State
 
 
@@ -27,9 +28,9 @@ def collected(draft: Draft, evidence: Collected) -> None:
 
 
 def _end_error(verdict: Verdict, total: int) -> RemoteError:
-    if verdict.kind is VerdictKind.EXPIRED:
-        return RemoteError("expired", "The provider's window closed before the work was done.", retryable=True)
-    return RemoteError("all_items_failed", f"All {total} items failed; each has its own error.")
+    if verdict.kind in SAYS_DONE:
+        return RemoteError("all_items_failed", f"All {total} items failed; each has its own error.")
+    return error_of(verdict)
 
 
 def _problem_words(evidence: Collected) -> str:

@@ -10,13 +10,14 @@ from reconcile.evidence import (
     CreateUnknown,
     EventSeen,
     FinishedAtOnce,
+    JobIsHeld,
     JobRead,
     LookupFound,
     StepDone,
 )
 from reconcile.model import CancelIntent, Verdict, VerdictKind
 from reconcile.rules.ending import end
-from reconcile.rules.observing import apply_read, event_of_a_known_job
+from reconcile.rules.observing import apply_read
 from reconcile.rules.waiting import deadline_after_a_try
 from reconcile.states import CREATING, TERMINAL, WATCHING, State
 
@@ -62,6 +63,17 @@ def _second_job(draft: Draft, job_id: str) -> None:
     facts = {"held": draft.op.remote_job_id, "named": job_id}
     draft.set(candidates=_merged(draft.op.candidates, (job_id,)))
     draft.move(State.CONTRACT_VIOLATION, "the provider names another job for the same create", facts=facts)
+
+
+def job_is_held(draft: Draft, evidence: JobIsHeld) -> None:
+    """Two of our operations cannot have made one job: both are shown, and a person decides (B4, N5)."""
+    facts = {"named": evidence.job_id, "held_by": evidence.by}
+    draft.set(candidates=_merged(draft.op.candidates, (evidence.job_id,)))
+    told = f"the job that is named for this create, {evidence.job_id}, is held by {evidence.by}"
+    if draft.op.state in CREATING:
+        draft.move(State.CONTRACT_VIOLATION, told, facts=facts)
+    else:
+        draft.contradiction(told, **facts)
 
 
 def finished_at_once(draft: Draft, evidence: FinishedAtOnce) -> None:
@@ -150,12 +162,9 @@ def lookup_found(draft: Draft, evidence: LookupFound) -> None:
         deadline_after_a_try(draft)
 
 
-def event_seen(draft: Draft, evidence: EventSeen) -> None:
-    """A verified event. Before the job id is known, only our own marker ties it to this operation (J2)."""
+def event_before_the_job(draft: Draft, evidence: EventSeen) -> None:
+    """A verified event while the job id is not known: only our own marker ties it to this operation (J2)."""
     state, job_id = draft.op.state, evidence.observation.remote_job_id
-    if state not in CREATING and state is not State.CREATE_UNRESOLVED:
-        event_of_a_known_job(draft, evidence)
-        return
     draft.verdict = classify(draft.contract, evidence.observation.word)
     if evidence.is_other_content:
         draft.contradiction(f"an event id came again with other content, now {evidence.observation.word!r}")

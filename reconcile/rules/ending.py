@@ -2,10 +2,8 @@
 
 from reconcile import conclude
 from reconcile.draft import Draft
-from reconcile.model import Observation, Operation, RemoteError, ResultRef, Verdict, VerdictKind
+from reconcile.model import SAYS_DONE, Observation, Operation, RemoteError, ResultRef, Verdict, VerdictKind
 from reconcile.states import State
-
-_SAYS_DONE = frozenset({VerdictKind.DONE, VerdictKind.DONE_UNKNOWN_OUTCOME})
 
 
 def end(draft: Draft, verdict: Verdict, observation: Observation, reason: str) -> None:
@@ -18,7 +16,7 @@ def end(draft: Draft, verdict: Verdict, observation: Observation, reason: str) -
         error=observation.error or draft.op.error,
     )
     facts = {"verdict": verdict.kind.value, "word": verdict.word}
-    if verdict.kind in _SAYS_DONE or verdict.may_hold_results:
+    if verdict.kind in SAYS_DONE or verdict.may_hold_results:
         draft.move(State.RESULT_COLLECTING, f"{reason}; its results are collected", facts=facts)
         return
     draft.set(summary=conclude.without_results(verdict, draft.op.input_items))
@@ -26,7 +24,7 @@ def end(draft: Draft, verdict: Verdict, observation: Observation, reason: str) -
         draft.move(State.CANCELLED, reason, facts=facts)
         return
     if draft.op.error is None:
-        draft.set(error=_error_of(verdict))
+        draft.set(error=error_of(verdict))
     draft.move(State.FAILED, reason, facts=facts)
 
 
@@ -56,7 +54,8 @@ def ended_as(op: Operation) -> str:
     return str(op.verdict.word if op.verdict else op.state)
 
 
-def _error_of(verdict: Verdict) -> RemoteError:
+def error_of(verdict: Verdict) -> RemoteError:
+    """Our own words for an end that the provider gave no reason for."""
     if verdict.kind is VerdictKind.EXPIRED:
         return RemoteError("expired", "The provider's window closed before the work was done.", retryable=True)
     return RemoteError(str(verdict.word), f"The provider ended the job as {verdict.word}.")

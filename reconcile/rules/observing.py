@@ -9,7 +9,7 @@ from reconcile.evidence import CancelAnswer, EventSeen, JobGone, JobRead, ReadFa
 from reconcile.model import Observation, Operation, Verdict, VerdictKind
 from reconcile.rules.ending import another_end, end, ended_as
 from reconcile.rules.waiting import deadline_after_a_try
-from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, STOPPED, TERMINAL, WATCHING, State
+from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, RINGS, STOPPED, TERMINAL, WATCHING, State
 
 #: Failed look-ups in a row after which the create deadline may fire: one lost answer is no "not found". 5: arbitrary,
 #: as many as open a provider's pause.
@@ -73,6 +73,7 @@ def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, unconfirmed: b
     told = f"the provider says {verdict.word}"
     if evidence.rung_by is not None:
         told += f" (read because {evidence.rung_by} rang)"
+    draft.found_by_sweep = evidence.rung_by is None and not unconfirmed and draft.contract.webhook is not None
     if op.cancel is not None:
         told += f"; a cancel was asked at {op.cancel.requested_at} before that"
     if unconfirmed:
@@ -188,7 +189,7 @@ def _whole_gone_run(draft: Draft, reads: int, announced: Verdict | None) -> None
         draft.move(State.RESULT_UNAVAILABLE, reason)
 
 
-def event_of_a_known_job(draft: Draft, evidence: EventSeen) -> None:
+def event_seen(draft: Draft, evidence: EventSeen) -> None:
     """A verified event for a job that the operation holds: it rings, and is evidence itself only without a read."""
     op, observation = draft.op, evidence.observation
     verdict = classify(draft.contract, observation.word)
@@ -207,5 +208,5 @@ def event_of_a_known_job(draft: Draft, evidence: EventSeen) -> None:
 
 def ring(draft: Draft) -> None:
     """Read the job next, before those that only the sweep would reach."""
-    if draft.op.state in WATCHING | CANCELLING | STOPPED:
+    if draft.op.state in RINGS:
         draft.due_now(rung=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reconcile.evidence import EventSeen
-from reconcile.model import Observation, UnixMs
+from reconcile.model import Observation, UnixMs, Verdict
 from reconcile.states import RINGS, Priority, State
 from reconcile.store.evidence import Applier, Arrival, Judge
 from reconcile.store.writer import Done, Kind
@@ -29,6 +29,7 @@ class EventRecord:
     received_at: UnixMs
     draw: float
     observation: Observation | None
+    verdict: Verdict | None = None
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class _Arrived:
 
 #: Rows of one INSERT; a few prepared sizes, so that the statements stay cached.
 _SIZES: Final = (64, 16, 4, 1)
-_COLUMNS: Final = "provider, event_id, body_sha256, received_at, remote_job_id, word, disposition, body"
+_COLUMNS: Final = "provider, event_id, body_sha256, received_at, remote_job_id, word, verdict, disposition, body"
 _DUPLICATES: Final = (
     "UPDATE events SET duplicates = duplicates + 1 WHERE key IN (SELECT e.key FROM json_each(?) j JOIN events e"
     " ON e.provider = j.value ->> 0 AND e.event_id = j.value ->> 1 AND e.body_sha256 = j.value ->> 2)"
@@ -113,7 +114,7 @@ def _keep(connection: sqlite3.Connection, payloads: Sequence[EventRecord]) -> li
     unique = [payloads[positions[0]] for positions in first.values()]
     inserted: dict[tuple[str, str, str], int] = {}
     for chunk in _chunks(unique):
-        values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(chunk))
+        values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(chunk))
         sql = (
             f"INSERT INTO events ({_COLUMNS}) VALUES {values} ON CONFLICT DO NOTHING"
             " RETURNING key, provider, event_id, body_sha256"
@@ -141,6 +142,7 @@ def _values(record: EventRecord) -> tuple[Any, ...]:
         record.received_at,
         seen.remote_job_id if seen else None,
         seen.word if seen else None,
+        record.verdict.kind if record.verdict else None,
         "unmatched" if seen else "unreadable",
         record.body,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile.errors import IllegalTransition, WriteRefused
-from reconcile.evidence import Accepted, CancelAsked, EventSeen, Evidence, FinishedAtOnce, InputAsked
+from reconcile.evidence import Accepted, EventSeen, Evidence, FinishedAtOnce, JobIsHeld
 from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
 from reconcile.states import Priority, is_legal
 from reconcile.store import kept_events, rows
@@ -101,12 +101,17 @@ _PLAN: Final = (
 _KEEP_REQUEST: Final = "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 #: Kept observations of one operation after a number, oldest first.
 OBSERVATIONS: Final = (
-    "SELECT n.rowid, n.observation_id, n.at, n.road, n.word, n.remote_status, n.verdict, n.known,"
+    "SELECT n.number, n.observation_id, n.at, n.road, n.word, n.remote_status, n.verdict, n.known,"
     " n.error_class, n.request_id, n.contract_version, n.raw"
     " FROM observations n JOIN operations o ON o.key = n.operation_key"
-    " WHERE o.operation_id = ? AND n.rowid > ? ORDER BY n.rowid LIMIT ?"
+    " WHERE o.operation_id = ? AND n.number > ? ORDER BY n.number LIMIT ?"
 )
-_KEEP_OBSERVATION: Final = "INSERT INTO observations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_KEEP_OBSERVATION: Final = "INSERT INTO observations VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+#: Another operation that holds a job; those that ended without the job's own end hold none (N5).
+_HOLDER: Final = (
+    "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND key <> ?"
+    " AND state NOT IN ('timed_out', 'abandoned')"
+)
 
 
 @dataclass(slots=True)
@@ -148,6 +153,8 @@ class Applier:
         lease = self._leases.setdefault(key, _Lease())
         is_stale = arrival.fence is not None and not (lease.is_held and lease.fence == arrival.fence)
         change = self._late(op, arrival) if is_stale else self._judge(op, arrival)
+        if change.operation.remote_job_id not in (None, op.remote_job_id):
+            change = self._unless_held(key, op, change, arrival)
         if change.refusal is not None:
             return Done(change, (change,))
         change = self._write(key, op, change, arrival, lease, is_stale=is_stale)
@@ -167,6 +174,14 @@ class Applier:
         self._connection.executemany(_KEEP_REQUEST, self._requests)
         self._connection.executemany(_KEEP_OBSERVATION, self._observations)
         self._history.flush()
+
+    def _unless_held(self, key: int, op: Operation, change: Change, arrival: Arrival) -> Change:
+        """A job that another operation holds is never taken: that is a violation of the contract, for a person (B4)."""
+        job_id = str(change.operation.remote_job_id)
+        holder = self._connection.execute(_HOLDER, (op.provider, job_id, key)).fetchone()
+        if holder is None:
+            return change
+        return self._judge(op, replace(arrival, evidence=JobIsHeld(job_id, by=holder[0])))
 
     def _late(self, op: Operation, arrival: Arrival) -> Change:
         """Facts of an owner whose lease was taken over: kept, but no action; a job id is never thrown away (N24)."""
@@ -214,7 +229,8 @@ class Applier:
         if is_holder and lease.ring is not None:
             # Rung while this read was under way: what it saw may be older than the ring, so another read follows.
             plan = replace(plan, due_at=min(plan.due_at, arrival.at), priority=min(plan.priority, Priority.RUNG))
-        if lease.is_held and not is_holder:
+        is_late = arrival.fence is not None and not is_holder
+        if lease.is_held and not is_holder and (is_late or plan.due_at <= arrival.at):
             lease.ring = lease.ring or arrival.cause
         if releases:
             lease.is_held = False
@@ -323,7 +339,3 @@ def kind(judge: Judge) -> Kind:
         return done
 
     return Kind("evidence", run)
-
-
-#: A person's or client's wish, which may be refused; everything else is a fact.
-WISHES: Final = (CancelAsked, InputAsked)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from reconcile.errors import StoreBusy
+from reconcile.errors import StoreBroken, StoreBusy
 from reconcile.model import Operation, UnixMs
 from reconcile.store import claims, events, evidence, history, items, rows, starts
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
@@ -15,7 +15,7 @@ from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Tally
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
-from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, open_writer
+from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, is_broken, open_writer
 
 #: Rows of a list or a history that one read gives at most.
 MAX_PAGE: Final = 1000
@@ -208,7 +208,8 @@ async def open_store(
         for connection in opened:
             await connection.close()
         if isinstance(fault, sqlite3.Error):
-            raise StoreBusy(f"{path} cannot be opened: {fault}") from fault
+            told = f"{path} cannot be opened: {fault}"
+            raise (StoreBroken(told) if is_broken(fault) else StoreBusy(told)) from fault
         raise
     kinds = (starts.kind(judge), evidence.kind(judge), events.kind(judge, has_read), claims.claim_kind())
     return Store(group, opened[0], opened[1], opened[2], kinds)

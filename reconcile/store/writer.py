@@ -150,6 +150,11 @@ def _code(fault: sqlite3.Error) -> int | None:
     return None if extended is None else extended & 0xFF
 
 
+def is_broken(fault: sqlite3.Error) -> bool:
+    """Whether the file itself, or what was written to it, is in doubt: trying again would not help."""
+    return _code(fault) in _BROKEN
+
+
 def _as_store_error(fault: Exception) -> StoreError:
     if not isinstance(fault, sqlite3.Error):
         return StoreBroken(f"the outcome of a write is unknown: {type(fault).__name__}: {fault}")

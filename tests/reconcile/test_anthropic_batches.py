@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconcile import conclude
+from reconcile.actions import Act, Rooms
 from reconcile.classify import classify
 from reconcile.client import Exchange, Peer
 from reconcile.collect import Caps, Collector, add_up
@@ -40,7 +41,6 @@ from reconcile.states import State
 from reconcile.store import rows
 from reconcile.store.claims import Claim
 from reconcile.store.items import Tally
-from reconcile.worker import Act
 from tests.reconcile.provider_cases import (
     EXPECT,
     FIXTURES,
@@ -483,7 +483,8 @@ async def looked_up(*pages: Any) -> tuple[list[Evidence], list[HttpRequest]]:
     clock = cast("Any", type("Clock", (), {"now": staticmethod(lambda: STARTED)}))
     claim = Claim(op, fence=1, open_mark=False, ring=None)
     log = structlog.get_logger()
-    await Act(peer, claim, cast("Any", client), cast("Any", ingest), cast("Any", None), clock, log).run()
+    rooms = Rooms(cast("Any", client), cast("Any", ingest), cast("Any", None), clock, log)
+    await Act(peer, claim, rooms, owner="w").run()
     return ingest.evidence, client.asked
 
 

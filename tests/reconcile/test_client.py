@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import aiohttp
 import pytest
+import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from multidict import CIMultiDict
@@ -92,6 +93,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         files=Files(tmp_path, nobody),
         redactor=Redactor(()),
         max_answer=65_536,
+        log=structlog.get_logger(),
         sleep=lambda _: asyncio.sleep(0),
     )
     made = Bench(tmp_path, client, nobody)

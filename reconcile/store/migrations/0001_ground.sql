@@ -119,7 +119,8 @@ CREATE INDEX requests_by_operation ON requests (operation_key, sent_at);
 
 -- Each fact that told something new, with the bytes it was read from.
 CREATE TABLE observations (
-    observation_id TEXT PRIMARY KEY,
+    number INTEGER PRIMARY KEY,
+    observation_id TEXT NOT NULL UNIQUE,
     operation_key INTEGER NOT NULL REFERENCES operations (key),
     at INTEGER NOT NULL,
     road TEXT NOT NULL,
@@ -143,6 +144,7 @@ CREATE TABLE events (
     received_at INTEGER NOT NULL,
     remote_job_id TEXT,
     word TEXT,
+    verdict TEXT,
     operation_key INTEGER REFERENCES operations (key),
     disposition TEXT NOT NULL CHECK (disposition IN ('rings', 'kept', 'unmatched', 'unreadable', 'contradiction')),
     duplicates INTEGER NOT NULL DEFAULT 0,

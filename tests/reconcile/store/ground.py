@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from daemon.runtime import open_sqlite
 from reconcile.chain import ChainedRow, verify
 from reconcile.contract import Contract
@@ -48,11 +46,6 @@ TABLES: Final = (
     "client_keys",
 )
 Dump = dict[str, list[tuple[Any, ...]]]
-
-
-def broken(fault: str) -> pytest.MarkDecorator:
-    """Marks a promise that the code under test does not keep yet; the mark must go once it does."""
-    return pytest.mark.xfail(reason=fault, strict=True)
 
 
 class Killed(BaseException):

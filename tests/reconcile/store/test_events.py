@@ -231,6 +231,16 @@ async def test_a_kept_event_of_a_job_that_is_accepted_as_ended_is_matched_and_sc
         ground.check_chains()
 
 
+async def test_a_kept_event_of_another_provider_is_not_taken_for_a_job_of_the_same_name(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, S.CREATE_PENDING))
+        await _receive(ground, event("evt", provider="other"))
+        await ground.apply(1, accepted("job_1", "running"))
+        await ground.start(operation(2, S.ACCEPTED, adopted=True, remote_job_id="job_2"))
+        assert _kept(ground) == [("evt", None, "unmatched", 0)]
+        assert ground.schedule()["due_at"] > NOW
+
+
 async def test_without_a_kept_event_an_accepted_job_is_read_later(path: Path) -> None:
     async with opened(path) as ground:
         await ground.start(operation(1, S.CREATE_PENDING))

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +39,9 @@ from reconcile.evidence import (
     StepDone,
 )
 from reconcile.model import (
+    Attention,
     Change,
+    InputIntent,
     Observation,
     Operation,
     Problems,
@@ -47,6 +49,7 @@ from reconcile.model import (
     RemoteError,
     ResultInfo,
     ResultRef,
+    Spans,
     Summary,
 )
 from reconcile.states import State
@@ -86,6 +89,11 @@ async def _with_history(path: Path) -> None:
 
 # ---- never changed ----
 
+_REPLACE: Final = (
+    "REPLACE INTO history SELECT {}, at, actor, kind, from_state, to_state, cause, remote_job_id, 'nicer', facts, hash"
+    " FROM history WHERE position = 2"
+)
+
 
 @pytest.mark.parametrize(
     "sql",
@@ -95,11 +103,9 @@ async def _with_history(path: Path) -> None:
         "UPDATE OR REPLACE history SET position = 99 WHERE position = 2",
         "DELETE FROM history WHERE position = 2",
         "DELETE FROM history",
-        pytest.param(
-            "REPLACE INTO history SELECT position, operation_key, seq, at, actor, kind, from_state, to_state, cause,"
-            " remote_job_id, 'nicer', facts, hash FROM history WHERE position = 2",
-            id="REPLACE",
-        ),
+        _REPLACE.format("position, operation_key, seq"),
+        _REPLACE.format("position, operation_key, 99"),
+        _REPLACE.format("99, operation_key, seq"),
     ],
 )
 async def test_history_can_be_neither_changed_nor_removed(path: Path, sql: str) -> None:
@@ -229,6 +235,11 @@ _FULL_OF_EVERYTHING: Final = replace(
     approval="a-1",
     progress=Progress(percent=3, phase="x", completed=1, total=3),
     results=(ResultRef("file-1"), ResultRef("file-2", "errors")),
+    results_gone=True,
+    contract_version=3,
+    spans=Spans(create_ms=1, result_ms=2, cancel_ms=3, input_ms=4),
+    input=InputIntent("input_1", "client:ci", NOW, "accepted"),
+    attention=Attention("errors", NOW, "why"),
     finished_items=2,
     total_items=3,
     collect_attempt=2,
@@ -254,6 +265,15 @@ async def test_an_operation_is_read_as_it_was_written(path: Path, state: State) 
         stored = await ground.get()
         assert stored.schedule.due_at == op.schedule.due_at
         assert replace(stored, seq=0, head="", schedule=op.schedule, request=op.request) == op
+
+
+def test_the_operation_with_every_field_set_leaves_none_out() -> None:
+    rest = {field.name for field in fields(Operation) if getattr(_FULL_OF_EVERYTHING, field.name) == _default(field)}
+    assert rest == {"completed_at", "expect", "seq", "head"}, "set at the end, kept apart, counted by the store"
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 async def test_an_operation_with_every_field_set_is_read_as_it_was_written(path: Path) -> None:

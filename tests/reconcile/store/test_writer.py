@@ -234,7 +234,7 @@ KINDS: Final = {
         "SELECT count(*) FROM history JOIN observations o USING (operation_key)"
         " WHERE to_state = 'result_collecting' AND o.observation_id LIKE 'obs_good_%'",
         {
-            "constraint": lambda g: g.store.apply(arrival(9, accepted("job_1"))),
+            "constraint": _requested(purpose=None),
             "surrogate": _requested(remote_request_id=HALF),
             "too_large": _requested(status=UNBOUND),
             "object": _requested(credential=object()),

@@ -1,0 +1,254 @@
+"""One action on one leased row: the request its state names, and what came of it handed back as evidence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from reconcile import limits
+from reconcile.client import Client, Exchange, Peer
+from reconcile.collect import Collector
+from reconcile.contract import Lookup
+from reconcile.decide import next_action
+from reconcile.errors import NotSent
+from reconcile.evidence import (
+    AboutToSend,
+    Accepted,
+    CancelAnswer,
+    CancelAnswered,
+    CreateNotAccepted,
+    CreateUnknown,
+    DeadlinePassed,
+    Evidence,
+    FoundAtStart,
+    JobGone,
+    JobRead,
+    LookupFound,
+    ReadFailed,
+    StepDone,
+)
+from reconcile.ingest import Ingest
+from reconcile.model import Change, Observation, Operation
+from reconcile.provider import Page, Step
+from reconcile.seams import Clock
+from reconcile.states import STOPPED, Action, State
+from reconcile.store.claims import Claim
+
+#: Bytes shown of an answer that could not be read. 200: enough to tell a proxy's page from the provider.
+MAX_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What an action uses."""
+
+    client: Client
+    ingest: Ingest
+    collector: Collector
+    clock: Clock
+    log: Any
+
+
+class Act:
+    """One action on one leased row."""
+
+    def __init__(self, peer: Peer, claim: Claim, rooms: Rooms, *, owner: str) -> None:
+        self._peer = peer
+        self._claim = claim
+        self._client = rooms.client
+        self._ingest = rooms.ingest
+        self._collector = rooms.collector
+        self._clock = rooms.clock
+        self._log = rooms.log
+        self._owner = f"worker:{owner}"
+
+    async def run(self) -> None:
+        """Do what the row's state names. Raises: StoreError, OSError."""
+        op = self._claim.operation
+        if self._claim.open_mark:
+            await self._fact(op, FoundAtStart(is_repeatable=self._is_repeatable(op)), "start")
+            return
+        passed = self._deadline_while_paused(op) or self._deadline_without_a_read(op)
+        if passed is not None:
+            await self._fact(op, passed, "clock", cause=f"deadline:{passed.name}")
+            return
+        match next_action(op) or _owed_read(op):
+            case Action.SUBMIT:
+                await self._submit(op)
+            case Action.RECONCILE_CREATE:
+                await self._look_up(op)
+            case Action.POLL:
+                await self._poll(op)
+            case Action.SEND_CANCEL:
+                await self._send_cancel(op)
+            case Action.COLLECT:
+                await self._collect(op)
+            case _:  # nothing to do before the deadline, which has not come: only the due time is set right again
+                await self._fact(op, DeadlinePassed(op.state_deadline_name or ""), "clock")
+
+    def _deadline_while_paused(self, op: Operation) -> DeadlinePassed | None:
+        """Nothing may be sent, so the deadline fires without the last read; late evidence is still taken (J6)."""
+        if limits.may_send(self._peer.pause, self._clock.now()):
+            return None
+        return DeadlinePassed(op.state_deadline_name or "", last_read=True)
+
+    def _deadline_without_a_read(self, op: Operation) -> DeadlinePassed | None:
+        """A deadline that fires without asking the provider: nothing was sent yet, or a person let it pass."""
+        name = op.state_deadline_name
+        deadline = op.deadline(name) if name else None
+        if name is None or deadline is None or self._clock.now() < deadline:
+            return None
+        reads_first = (Action.POLL, Action.RECONCILE_CREATE, Action.COLLECT)
+        return None if next_action(op) in reads_first and name != "attention" else DeadlinePassed(name)
+
+    def _is_repeatable(self, op: Operation) -> bool:
+        contract = self._peer.provider.contract
+        if op.state is State.INPUT_GIVEN:
+            return contract.input_is_repeatable
+        return contract.cancel is not None and contract.cancel.is_repeatable
+
+    # ---- submit ----
+
+    async def _submit(self, op: Operation) -> None:
+        while op.state is State.CREATE_PENDING:
+            step = self._peer.provider.submit(op)
+            if step.has_effect and op.schedule.mark_at is None:
+                marked = await self._fact(op, AboutToSend(), self._owner, holds=True)
+                op = _with_request(marked.operation, op)
+                continue
+            evidence, exchange = await self._send_step(op, step)
+            goes_on = isinstance(evidence, StepDone)
+            change = await self._answer(op, evidence, exchange, holds=goes_on)
+            if not goes_on:
+                return
+            op = _with_request(change.operation, op)
+
+    async def _send_step(self, op: Operation, step: Step) -> tuple[Evidence, Exchange]:
+        exchange = await self._client.send(self._peer, op, step.request)
+        evidence: Evidence
+        if exchange.response is not None:
+            evidence = self._peer.provider.read_submit(op, step, exchange.response)
+        elif isinstance(exchange.error, NotSent) or not step.has_effect:
+            evidence = CreateNotAccepted(exchange.error_class or "unknown")
+        else:
+            evidence = CreateUnknown(exchange.error_class or "unknown")
+        if isinstance(evidence, CreateNotAccepted):
+            self._client.note(self._peer, exchange, create_not_accepted=True)
+        return evidence, exchange
+
+    async def _look_up(self, op: Operation) -> None:
+        """Walk the list for the job of a lost create. Not being found proves nothing (B2)."""
+        provider, terms = self._peer.provider, self._peer.provider.contract.lookup
+        if terms is None or (terms.is_sure and provider.marker(op) is None):
+            await self._fact(op, LookupFound(()), self._owner)
+            return
+        found: dict[str, Observation] = {}
+        cursor: str | None = None
+        for _ in range(terms.max_pages):
+            exchange = await self._client.send(self._peer, op, provider.list_page(cursor))
+            page: Page | ReadFailed = (
+                provider.read_list(exchange.response)
+                if exchange.response is not None
+                else ReadFailed(exchange.error_class or "unknown")
+            )
+            if isinstance(page, ReadFailed):
+                await self._answer(op, page, exchange)
+                return
+            found.update({str(job.remote_job_id): job for job in page.jobs if provider.is_candidate(op, job)})
+            cursor = page.next
+            if cursor is None or _shows_older(page, op, terms):
+                break
+        await self._answer(op, _looked_up(found, is_sure=terms.is_sure), exchange)
+
+    # ---- observe, cancel, collect ----
+
+    async def _poll(self, op: Operation, *, holds: bool = False) -> Change:
+        exchange = await self._client.send(self._peer, op, self._peer.provider.status(op))
+        evidence: Evidence
+        if exchange.response is None:
+            evidence = ReadFailed(exchange.error_class or "unknown")
+        else:
+            evidence = self._peer.provider.read_status(exchange.response)
+        if isinstance(evidence, JobRead):
+            evidence = replace(evidence, rung_by=self._claim.ring)
+        return await self._answer(op, evidence, exchange, holds=holds)
+
+    async def _send_cancel(self, op: Operation) -> None:
+        exchange = await self._client.send(self._peer, op, self._peer.provider.cancel(op))
+        if exchange.response is not None:
+            evidence = self._peer.provider.read_cancel(exchange.response)
+        else:
+            surely_not = isinstance(exchange.error, NotSent)
+            answer = CancelAnswer.NOT_ACCEPTED if surely_not else CancelAnswer.UNKNOWN
+            evidence = CancelAnswered(answer, exchange.error_class)
+        await self._answer(op, evidence, exchange)
+
+    async def _collect(self, op: Operation) -> None:
+        if op.schedule.errors > 0:
+            # An earlier try failed: what the job names may have changed since.
+            op = (await self._poll(op, holds=True)).operation
+            if op.state is not State.RESULT_COLLECTING:
+                return
+        outcome = await self._collector.collect(self._peer, op, self._claim.fence)
+        if outcome.exchanges:
+            change = await self._answer(op, outcome.evidence, *outcome.exchanges)
+        else:
+            change = await self._fact(op, outcome.evidence, self._owner)
+        if change.operation.collect_attempt == self._claim.fence:
+            await self._collector.tidy(change.operation)
+
+    # ---- handing back ----
+
+    async def _answer(self, op: Operation, evidence: Evidence, *exchanges: Exchange, holds: bool = False) -> Change:
+        claim = self._claim
+        if isinstance(evidence, ReadFailed | JobGone):
+            self._tell_failed_read(op, evidence.error_class, exchanges[-1])
+        return await self._ingest.answer(
+            op,
+            evidence,
+            *exchanges,
+            actor=self._owner,
+            fence=claim.fence,
+            holds=holds,
+            attempt=max(op.schedule.errors, op.schedule.polls) + 1,
+        )
+
+    def _tell_failed_read(self, op: Operation, error_class: str, exchange: Exchange) -> None:
+        answer = exchange.response
+        self._log.warning(
+            "read_failed",
+            operation_id=op.operation_id,
+            trace_id=op.trace_id,
+            provider=op.provider,
+            error_class=error_class,
+            detail=exchange.error.detail if exchange.error else "",
+            body=answer.body[:MAX_SHOWN].decode("utf-8", "replace") if answer else "",
+        )
+
+    async def _fact(
+        self, op: Operation, evidence: Evidence, actor: str, *, cause: str | None = None, holds: bool = False
+    ) -> Change:
+        return await self._ingest.fact(
+            op, evidence, actor=actor, cause=cause or f"start:{op.operation_id}", fence=self._claim.fence, holds=holds
+        )
+
+
+def _owed_read(op: Operation) -> Action | None:
+    """Where polling has stopped, a row that is due before its deadline was rung: it is owed one confirming read."""
+    return Action.POLL if op.state in STOPPED else None
+
+
+def _with_request(op: Operation, known: Operation) -> Operation:
+    """The row as it stands, with the request that only a claim reads."""
+    return replace(op, request=known.request, expect=known.expect)
+
+
+def _shows_older(page: Page, op: Operation, terms: Lookup) -> bool:
+    """Whether a list that goes from new to old has come to jobs made before the operation was."""
+    times = [job.created_at for job in page.jobs if job.created_at is not None]
+    return terms.skew_ms is not None and any(at < op.created_at - terms.skew_ms for at in times)
+
+
+def _looked_up(found: Mapping[str, Observation], *, is_sure: bool) -> Evidence:
+    if is_sure and len(found) == 1:
+        return Accepted(next(iter(found.values())), by_lookup=True)
+    return LookupFound(tuple(found), is_sure=is_sure)

@@ -1,0 +1,65 @@
+"""Telling of what was committed: to the log, the meters, the waiters, and whoever sleeps until something is due."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from reconcile.changes import Changes
+from reconcile.model import Change, EntryKind, UnixMs
+from reconcile.seams import Meters
+from reconcile.store.writer import Done
+
+#: Undocumented words remembered, so that each is logged once; beyond, they are only counted.
+MAX_WORDS: Final = 1000
+
+
+class Reporter:
+    """Tells of committed changes: to the log, the meters, the watchers, and whoever sleeps until something is due."""
+
+    def __init__(self, *, changes: Changes, meters: Meters, log: Any, on_due: Callable[[UnixMs], None]) -> None:
+        self._changes = changes
+        self._meters = meters
+        self._log = log
+        self._on_due = on_due
+        self._words: set[tuple[str, str | None]] = set()
+
+    def __call__(self, done: Sequence[Done]) -> None:
+        """One commit's outcomes, on the loop, before the callers hear of them."""
+        for outcome in done:
+            try:
+                for change in outcome.changes:
+                    self._tell(change)
+                if outcome.due_at is not None:
+                    self._on_due(outcome.due_at)
+            except Exception:  # noqa: BLE001 - the rim: a fault in telling must not end the writer, whose commit stands
+                self._log.exception("report_failed")
+
+    def _tell(self, change: Change) -> None:
+        op = change.operation
+        for entry in change.entries:
+            if entry.kind is EntryKind.FACT:
+                continue
+            event = "state_changed" if entry.kind is EntryKind.MOVE else f"evidence_{entry.kind}"
+            self._meters.count(event, provider=op.provider, to=entry.to_state or "")
+            self._log.info(
+                event,
+                operation_id=op.operation_id,
+                trace_id=op.trace_id,
+                provider=op.provider,
+                from_state=entry.from_state,
+                to_state=entry.to_state,
+                cause=entry.cause,
+                reason=entry.reason,
+            )
+        if change.found_by_sweep:
+            self._meters.count("ends_missed", provider=op.provider)
+        if change.verdict is not None and not change.verdict.known:
+            self.unknown_word(op.provider, change.verdict.word, operation_id=op.operation_id)
+        if change.entries or change.is_news:
+            self._changes.publish(change)
+
+    def unknown_word(self, provider: str, word: str | None, **where: str) -> None:
+        """An undocumented status word: counted each time, logged once (N13)."""
+        self._meters.count("unknown_status", provider=provider)
+        if (provider, word) not in self._words and len(self._words) < MAX_WORDS:
+            self._words.add((provider, word))
+            self._log.warning("unknown_status", provider=provider, word=word, **where)
