@@ -1,8 +1,9 @@
 """TOML to a frozen configuration, each fault told with file, full key path, what was found and what was expected."""
 
+import ipaddress
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -93,6 +94,22 @@ def load(file: Path, environ: Mapping[str, str]) -> Config:
     return parse(document, environ, file=str(file))
 
 
+def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
+    """What may be meant and is worth a line at the start: a log event and its fields."""
+    if not config.providers:
+        yield "no_providers", {"file": config.file, "hint": "no operation can be started before one is configured"}
+    for name, provider in sorted(config.providers.items()):
+        if provider.base_url.scheme == "http" and not _is_loopback(provider.base_url.host or ""):
+            yield "plain_http", {"provider": name, "hint": "the API key and every answer cross the network unencrypted"}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
 def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str) -> Config:
     """The typed configuration. Raises: ConfigError, for the first fault found."""
     sources = Sources(file, environ)
@@ -145,7 +162,7 @@ def _provider(name: str, section: Section, attention_ms: int | None) -> Provider
         base_url=_base_url(section),
         credentials=credentials,
         credential_name=credential_name,
-        webhook_keys=_webhook_keys(section),
+        webhook_keys=_webhook_keys(section, provider_for(kind).contract),
     )
 
 
@@ -203,7 +220,7 @@ def _credentials(section: Section, contract: Contract) -> tuple[dict[str, str], 
     return {contract.api_key_header: f"{contract.api_key_prefix}{secret}"}, section.secret_name("api_key")
 
 
-def _webhook_keys(section: Section) -> tuple[Key, ...]:
+def _webhook_keys(section: Section, contract: Contract) -> tuple[Key, ...]:
     keys = []
     for path, secret in section.secrets("webhook_secrets"):
         try:
@@ -212,4 +229,6 @@ def _webhook_keys(section: Section) -> tuple[Key, ...]:
             # Its own expectation, where it states one, follows a semicolon; ours names every shape that is taken.
             found = f"a secret that cannot be used ({str(fault).partition('; expected')[0]})"
             raise section.fault(path, found, _SECRET_SHAPES) from fault
+    if keys and contract.webhook is None:
+        raise section.fault("webhook_secrets", "secrets", f"none: {contract.kind} has no webhooks")
     return tuple(keys)

@@ -3,7 +3,8 @@
 import re
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Final, TextIO
+from contextlib import suppress
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -32,7 +33,7 @@ def make_log(redactor: Redactor, *, stream: TextIO | None = None, as_json: bool 
         else (_escape, structlog.dev.ConsoleRenderer(colors=True))
     )
     return structlog.wrap_logger(
-        structlog.PrintLogger(out),
+        structlog.PrintLogger(cast("TextIO", _Sink(out))),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -43,6 +44,24 @@ def make_log(redactor: Redactor, *, stream: TextIO | None = None, as_json: bool 
         wrapper_class=structlog.make_filtering_bound_logger(20),
         cache_logger_on_first_use=True,
     )
+
+
+class _Sink:
+    """Where log lines go. A log that nobody reads any more, or a full disk behind it, must not end the daemon."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write if it can be written."""
+        with suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        """Flush if it can be flushed."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def _redaction(redactor: Redactor) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from daemon.config import Config
+from daemon.config import Config, warnings_of
 from daemon.listeners import bind, listen, make_runner
 from daemon.notify import Notifier
 from handlers.access import own_hosts
@@ -29,7 +29,7 @@ from reconcile.changes import Changes
 from reconcile.client import Client, Peer
 from reconcile.collect import Caps, Collector
 from reconcile.contract import Contract
-from reconcile.errors import AlreadyRunning, ConfigError
+from reconcile.errors import AlreadyRunning, ConfigError, StoreError
 from reconcile.files import Files
 from reconcile.ingest import Ingest, judge_by
 from reconcile.redact import Redactor
@@ -40,7 +40,7 @@ from reconcile.store.events import HasRead
 from reconcile.store.schema import Opener
 from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
-from reconcile.upkeep import Upkeep
+from reconcile.upkeep import Found, Upkeep
 from reconcile.worker import Worker
 
 
@@ -72,11 +72,19 @@ class Daemon:
     public: web.Application
     local: web.Application
     token: str
+    supervisor: Supervisor
+    log: Any
 
     async def recover(self) -> None:
         """What every start does under the lock, before it listens; the writer must be running. Raises: StoreError."""
         await self.store.release_all()
-        await self.upkeep.tidy()
+        self.supervisor.start("upkeep", self._tidy(self.upkeep.look()))
+
+    async def _tidy(self, found: Found) -> None:
+        try:
+            await self.upkeep.tidy(found)
+        except StoreError as fault:
+            self.log.warning("not_tidied", error=str(fault))  # the next start looks again
 
 
 def version() -> str:
@@ -170,7 +178,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         )
     )
     upkeep = Upkeep(store=store, files=files, collector=collector)
-    return Daemon(store, worker, upkeep, client, ingest, changes, public, local, token)
+    return Daemon(store, worker, upkeep, client, ingest, changes, public, local, token, seams.supervisor, seams.log)
 
 
 class _Alarm:
@@ -231,6 +239,7 @@ async def serve(config: Config, seams: Seams, *, on_ready: Callable[[str, str], 
 
     `on_ready` is told the addresses of the local and the public listener.
     """
+    os.umask(0o077)  # whatever is made here is its owner's alone (S25)
     lock = StateLock(config.state_dir)
     try:
         # Closed here too: a start that fails further on has not yet handed them to a server.
@@ -278,6 +287,8 @@ async def _run(
         local = await listen(runners[0], sockets[0])
         public = await listen(runners[1], sockets[1])
         seams.log.info("ready", version=version(), api=local, webhooks=public, providers=sorted(config.providers))
+        for event, fields in warnings_of(config):
+            seams.log.warning(event, **fields)
         notifier.send("READY=1")
         on_ready(local, public)
         stopped = seams.supervisor.start("stop", _waited(stop))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile import limits
+from reconcile.answers import ACCOUNT_OR_PATH
 from reconcile.client import Client, Exchange, Peer
 from reconcile.collect import Collector
 from reconcile.contract import Lookup
@@ -15,6 +16,7 @@ from reconcile.evidence import (
     Accepted,
     CancelAnswer,
     CancelAnswered,
+    CollectFailed,
     CreateNotAccepted,
     CreateUnknown,
     DeadlinePassed,
@@ -30,7 +32,7 @@ from reconcile.ingest import Ingest
 from reconcile.model import Change, Observation, Operation
 from reconcile.provider import Page, Step
 from reconcile.seams import Clock
-from reconcile.states import STOPPED, Action, State
+from reconcile.states import ACTIONS, STOPPED, Action, State
 from reconcile.store.claims import Claim
 
 #: Bytes shown of an answer that could not be read. 200: enough to tell a proxy's page from the provider.
@@ -85,6 +87,15 @@ class Act:
             case _:  # nothing to do before the deadline, which has not come: only the due time is set right again
                 await self._fact(op, DeadlinePassed(op.state_deadline_name or ""), "clock")
 
+    async def fail(self) -> None:
+        """A fault of ours ended the action: told as evidence, so that budgets and deadlines still bite.
+
+        Raises: StoreError.
+        """
+        op, evidence = self._claim.operation, _own_fault(self._claim.operation)
+        if evidence is not None:
+            await self._fact(op, evidence, self._owner)
+
     def _deadline_while_paused(self, op: Operation) -> DeadlinePassed | None:
         """Nothing may be sent, so the deadline fires without the last read; late evidence is still taken (J6)."""
         if limits.may_send(self._peer.pause, self._clock.now()):
@@ -131,7 +142,8 @@ class Act:
             evidence = CreateNotAccepted(exchange.error_class or "unknown")
         else:
             evidence = CreateUnknown(exchange.error_class or "unknown")
-        if isinstance(evidence, CreateNotAccepted):
+        refused = exchange.response is not None and exchange.response.status in ACCOUNT_OR_PATH
+        if refused and isinstance(evidence, CreateNotAccepted):
             self._client.note(self._peer, exchange, create_not_accepted=True)
         return evidence, exchange
 
@@ -142,22 +154,24 @@ class Act:
             await self._fact(op, LookupFound(()), self._owner)
             return
         found: dict[str, Observation] = {}
+        exchanges: list[Exchange] = []
         cursor: str | None = None
         for _ in range(terms.max_pages):
             exchange = await self._client.send(self._peer, op, provider.list_page(cursor))
+            exchanges.append(exchange)
             page: Page | ReadFailed = (
                 provider.read_list(exchange.response)
                 if exchange.response is not None
                 else ReadFailed(exchange.error_class or "unknown")
             )
             if isinstance(page, ReadFailed):
-                await self._answer(op, page, exchange)
+                await self._answer(op, page, *exchanges)
                 return
             found.update({str(job.remote_job_id): job for job in page.jobs if provider.is_candidate(op, job)})
             cursor = page.next
             if cursor is None or _shows_older(page, op, terms):
                 break
-        await self._answer(op, _looked_up(found, is_sure=terms.is_sure), exchange)
+        await self._answer(op, _looked_up(found, is_sure=terms.is_sure), *exchanges)
 
     # ---- observe, cancel, collect ----
 
@@ -230,6 +244,20 @@ class Act:
         return await self._ingest.fact(
             op, evidence, actor=actor, cause=cause or f"start:{op.operation_id}", fence=self._claim.fence, holds=holds
         )
+
+
+def _own_fault(op: Operation) -> Evidence | None:
+    match ACTIONS[op.state]:
+        case Action.SUBMIT:
+            return CreateUnknown("our_fault")  # a create may be under way: it is looked up
+        case Action.COLLECT:
+            return CollectFailed("our_fault")
+        case Action.SEND_CANCEL:
+            return CancelAnswered(CancelAnswer.UNKNOWN, "our_fault")
+        case None:
+            return None
+        case _:
+            return ReadFailed("our_fault")
 
 
 def _owed_read(op: Operation) -> Action | None:

@@ -22,7 +22,7 @@ from reconcile.provider import HttpResponse
 #: Create answers that surely made no job, whatever the body says.
 _NEVER_MADE: Final = frozenset({401, 429})
 #: The account's or the path's fault, unless the body is the provider's own error about this very request.
-_ACCOUNT_OR_PATH: Final = frozenset({402, 403, 404, 405})
+ACCOUNT_OR_PATH: Final = frozenset({402, 403, 404, 405})
 #: 4xx answers that leave open whether a job was made: request time-out, and conflict with a request under way.
 _OPEN: Final = frozenset({408, 409})
 #: Answers that speak of the credential, not of the job.
@@ -39,7 +39,7 @@ def create_refusal(
 ) -> CreateRejected | CreateNotAccepted | CreateUnknown:
     """What an answer that accepts nothing means to a create (B1). `error`: the provider's own, if it gave one."""
     status = response.status
-    if status in _NEVER_MADE or (status in _ACCOUNT_OR_PATH and not is_about_this_request):
+    if status in _NEVER_MADE or (status in ACCOUNT_OR_PATH and not is_about_this_request):
         return CreateNotAccepted(error_class(response), response.retry_after_ms)
     if 400 <= status < 500 and status not in _OPEN:
         return CreateRejected(error or RemoteError(error_class(response), "The provider refused the request."))
@@ -56,7 +56,7 @@ def read_refusal(response: HttpResponse, *, is_own_error: bool) -> JobGone | Rea
 def cancel_refusal(response: HttpResponse, *, is_own_error: bool) -> CancelAnswered:
     """What an answer without a job means to a cancel."""
     status = response.status
-    if status in _NEVER_MADE or status == 403 or (status in _ACCOUNT_OR_PATH and not is_own_error):
+    if status in _NEVER_MADE or status == 403 or (status in ACCOUNT_OR_PATH and not is_own_error):
         answer = CancelAnswer.NOT_ACCEPTED
     elif status == 404:
         answer = CancelAnswer.NOT_FOUND

@@ -28,16 +28,18 @@ from reconcile.seams import Clock, Dice
 #: Seconds for a whole request, by purpose. 30 and 60: arbitrary, above what the providers' own SDKs call slow.
 READ_SECONDS: Final = 30
 CREATE_SECONDS: Final = 60
-#: Seconds without a byte while a file travels either way. 60: arbitrary; a total would forbid large files.
+#: Seconds without a byte of a result, and for a whole one. 60 s and 4 h: arbitrary; 16 GiB at a megabyte a second.
 SILENCE_SECONDS: Final = 60
-#: Bytes a second that a streamed create needs at least. 100 kB: arbitrary; 256 MB may then take 45 minutes.
+RESULT_SECONDS: Final = 4 * 3600
+#: Bytes a second that an upload or a streamed create needs at least. 100 kB: arbitrary; 256 MB may take 45 minutes.
 SLOWEST_BYTES: Final = 100_000
 #: Seconds an unused connection is kept. 4: uvicorn, behind several providers, closes after 5, and a request that meets
 #: the closing connection would leave a create unknown for nothing.
 KEEPALIVE_SECONDS: Final = 4
 #: Requests that an error rate is told over. 100: arbitrary.
 RECENT: Final = 100
-_TRANSFERS: Final = frozenset({Purpose.UPLOAD, Purpose.RESULT})
+#: What a request may end with instead of an answer.
+FAULTS: Final = (aiohttp.ClientError, TimeoutError, OSError, ProviderError, ValueError)
 _CREATES: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
 
 
@@ -151,13 +153,15 @@ class Client:
         )
 
     async def send(self, peer: Peer, op: Operation, request: HttpRequest) -> Exchange:
-        """Send one request and read its whole answer, up to the cap.
-
-        Raises: OSError, for a file of ours; nothing of the network's.
-        """
+        """Send one request and read its whole answer, up to the cap. Whatever goes wrong is in the exchange."""
         await self._wait_for_turn(peer)
         with ExitStack() as opened:
-            body = self._body(request, opened)  # a file of ours that cannot be read is no fault of the provider
+            try:
+                body = self._body(request, opened)
+            except OSError as fault:
+                # A file of ours that cannot be read: nothing left, and it is no fault of the provider.
+                now = self._clock.now()
+                return Exchange(request, now, now, None, NotSent("our_file", str(fault)), peer.credential_name)
             return await self._exchange(peer, op, request, body)
 
     async def _exchange(self, peer: Peer, op: Operation, request: HttpRequest, body: Body) -> Exchange:
@@ -170,7 +174,7 @@ class Client:
             # Struck out before anybody reads it: providers quote what they were sent, keys included (N37).
             answer = HttpResponse(response.status, headers, self.redactor.data(received), retry_after)
             exchange = Exchange(request, sent_at, self._clock.now(), answer, credential=peer.credential_name)
-        except (aiohttp.ClientError, TimeoutError, OSError, ProviderError, ValueError) as fault:
+        except FAULTS as fault:
             error = _as_provider_error(fault)
             exchange = Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name)
         self.note(peer, exchange)
@@ -184,7 +188,7 @@ class Client:
         async with AsyncExitStack() as stack:
             try:
                 response = await stack.enter_async_context(self._open(peer, op, request, None))
-            except (aiohttp.ClientError, TimeoutError, OSError) as fault:
+            except FAULTS as fault:
                 error = _as_provider_error(fault)
                 self.note(peer, Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name))
                 raise error from fault
@@ -207,10 +211,9 @@ class Client:
         headers = {**request.headers, **_trace(op, request)}
         if url.origin() == peer.base_url.origin():
             headers.update(peer.credentials)
-        timeout = _timeout(request.purpose)
         if isinstance(body, Joined):
             headers["Content-Length"] = str(body.size)
-            timeout = aiohttp.ClientTimeout(total=CREATE_SECONDS + body.size / SLOWEST_BYTES)
+        timeout = _timeout(request.purpose, body)
         async with self._session.request(
             request.method, url, headers=headers, data=body, allow_redirects=False, timeout=timeout
         ) as response:
@@ -253,6 +256,8 @@ class Client:
 
     def _follow(self, peer: Peer, exchange: Exchange, *, create_not_accepted: bool) -> None:
         now, answer = exchange.ended_at, exchange.response
+        if create_not_accepted:  # the same exchange once more, now that somebody has read what it means
+            peer.recent.pop()
         went_well = answer is not None and answer.status < 500 and answer.status not in (401, 403, 429)
         peer.recent.append(went_well)
         if went_well and exchange.request.purpose in (Purpose.STATUS, Purpose.LOOKUP):
@@ -298,9 +303,12 @@ def _trace(op: Operation, request: HttpRequest) -> dict[str, str]:
     return {"traceparent": f"00-{op.trace_id}-{span}-01"}
 
 
-def _timeout(purpose: Purpose) -> aiohttp.ClientTimeout:
-    if purpose in _TRANSFERS:
-        return aiohttp.ClientTimeout(total=None, sock_connect=READ_SECONDS, sock_read=SILENCE_SECONDS)
+def _timeout(purpose: Purpose, body: Body) -> aiohttp.ClientTimeout:
+    """aiohttp watches for silence only while it reads: what is sent needs a total of its own, by its size."""
+    if purpose is Purpose.RESULT:
+        return aiohttp.ClientTimeout(total=RESULT_SECONDS, sock_connect=READ_SECONDS, sock_read=SILENCE_SECONDS)
+    if isinstance(body, Joined | aiohttp.MultipartWriter):
+        return aiohttp.ClientTimeout(total=CREATE_SECONDS + (body.size or 0) / SLOWEST_BYTES)
     return aiohttp.ClientTimeout(total=CREATE_SECONDS if purpose in _CREATES else READ_SECONDS)
 
 

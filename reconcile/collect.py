@@ -208,8 +208,9 @@ class Collector:
             await self._store.mark_doubled(Doubled(op.operation_id, this.attempt, doubled))
             doubled = await self._store.doubled_ids(op.operation_id, this.attempt, after=doubled[-1])
         if op.input_items is not None:
-            while await self._store.index_absent(Absentees(op.operation_id, this.attempt, absent)):
-                pass
+            count, last = SLICE, ""
+            while count == SLICE:
+                count, last = await self._store.index_absent(Absentees(op.operation_id, this.attempt, absent, last))
         tally = await self._store.tally(op.operation_id, this.attempt)
         summary, problems = add_up(tally, absent, op, tuple(this.unreadable))
         info = ResultInfo(

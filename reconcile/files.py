@@ -49,7 +49,9 @@ class FileWriter:
 
     async def finish(self) -> Written:
         """Make the file durable under its ref. Raises: OSError."""
-        await self._files.offload(self._settle)
+        # The descriptor is the thread's from here on: whoever is cancelled meanwhile must not close it.
+        fd, self._fd = self._fd, -1
+        await self._files.offload(lambda: self._settle(fd))
         return Written(self._ref, self.bytes, self._digest.hexdigest())
 
     def discard(self) -> None:
@@ -59,19 +61,20 @@ class FileWriter:
             self._fd = -1
             self._temp.unlink(missing_ok=True)
 
-    def _settle(self) -> None:
+    def _settle(self, fd: int) -> None:
         step = self._files.step
-        step("fsync", self._temp)
-        os.fsync(self._fd)
-        os.close(self._fd)
-        self._fd = -1
+        try:
+            step("fsync", self._temp)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
         target = self._files.path(self._ref)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         step("rename", target)
         self._temp.rename(target)
         step("fsync directory", target.parent)
-        _fsync_directory(target.parent)
-        _fsync_directory(target.parent.parent)
+        for folder in self._files.up_from(target.parent):  # each of them may have just been made
+            _fsync_directory(folder)
 
 
 class Files:
@@ -122,6 +125,10 @@ class Files:
         with self.open(ref) as file:
             file.seek(start)
             return file.read(length)
+
+    def up_from(self, folder: Path) -> list[Path]:
+        """A folder and those above it, up to the root."""
+        return [folder, *(above for above in folder.parents if above.is_relative_to(self._root))]
 
     async def offload(self, function: Callable[[], None]) -> None:
         """Run a blocking step off the loop."""

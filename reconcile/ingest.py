@@ -4,6 +4,7 @@ Every road ends here: polls, create and cancel answers, webhooks, deadlines. Log
 committed, never from what was hoped.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,6 +13,7 @@ from reconcile.classify import classify
 from reconcile.client import Exchange
 from reconcile.contract import Contract
 from reconcile.decide import decide
+from reconcile.errors import LeaseLost, StoreBusy
 from reconcile.evidence import Accepted, CancelAnswered, Evidence, FinishedAtOnce, JobGone, JobRead, ReadFailed
 from reconcile.model import Change, Observation, Operation
 from reconcile.redact import Redactor
@@ -25,6 +27,9 @@ from reconcile.store.store import Store
 MAX_RAW: Final = 65536
 #: Raw bytes kept of an answer that could not be read. 1 KiB: enough to tell whose page it is.
 MAX_RAW_OF_A_FAULT: Final = 1024
+#: Seconds between tries to store an answer while the disk is busy or full: doubled from the first to the last.
+FIRST_RETRY_SECONDS: Final = 0.5
+LAST_RETRY_SECONDS: Final = 8.0
 _REQUEST_IDS: Final = ("x-request-id", "request-id")
 
 
@@ -74,7 +79,10 @@ class Ingest:
         holds: bool = False,
         attempt: int = 1,
     ) -> Change:
-        """What one or more exchanges said about `op`; the last one brought the evidence. Raises: StoreError."""
+        """What one or more exchanges said about `op`; the last one brought the evidence.
+
+        Raises: StoreError; LeaseLost: act no further.
+        """
         exchange = exchanges[-1]
         requests = tuple(self._request_record(each, attempt) for each in exchanges)
         request = requests[-1]
@@ -128,10 +136,23 @@ class Ingest:
         return answer
 
     async def _apply(self, op: Operation, evidence: Evidence, **how: Any) -> Change:
-        change: Change = await self._store.apply(
-            Arrival(op.operation_id, evidence, at=self._clock.now(), draw=self._dice.draw(), **how)
-        )
+        arrival = Arrival(op.operation_id, evidence, at=self._clock.now(), draw=self._dice.draw(), **how)
+        change: Change = await self._until_taken(arrival)
+        if change.is_late:
+            raise LeaseLost(f"{op.operation_id}: another owner holds the row; what was learned is kept")
         return change
+
+    async def _until_taken(self, arrival: Arrival) -> Any:
+        """An answer in hand is worth waiting for a busy or full disk: nobody else knows it, it may hold a job id."""
+        wait = FIRST_RETRY_SECONDS
+        while True:
+            try:
+                return await self._store.apply(arrival)
+            except StoreBusy:
+                if not arrival.requests or not self._store.is_writable:
+                    raise
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LAST_RETRY_SECONDS)
 
     def _request_record(self, exchange: Exchange, attempt: int) -> RequestRecord:
         answer = exchange.response

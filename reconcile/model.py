@@ -282,6 +282,8 @@ class Operation:
     contradictions: int = 0
     parent: str | None = None
     adopted: bool = False
+    #: Creates that a person allowed after one that may have arrived: from the first on nothing is surely unsent.
+    resends: int = 0
     seq: int = 0
     head: str = ""
 
@@ -343,6 +345,8 @@ class Change:
     verdict: Verdict | None = None
     #: An end that no event had rung for, although the provider sends events (J5).
     found_by_sweep: bool = False
+    #: It came from an owner that had lost its lease: the facts are kept, the owner must not act on.
+    is_late: bool = False
     #: Version of the contract that judged (J4).
     contract_version: int = 0
     #: Why a client's wish was not taken (409); the operation is unchanged then.

@@ -29,7 +29,6 @@ class StartWish:
     caller: str | None = None
     approval: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    expect: JsonObject = field(default_factory=dict)
     spans: Spans = field(default_factory=Spans)
     client_key: str | None = None
     #: Digest of the whole body: what a repeated client key is compared by.
@@ -88,11 +87,17 @@ class Starter:
     ) -> Operation:
         now = self._clock.now()
         create_ms = wish.spans.create_ms if wish.spans.create_ms is not None else contract.create_within_ms
+        result_ms = wish.spans.result_ms
+        if wish.remote_job_id is not None and result_ms is None:
+            result_ms = contract.result_within_ms
         return Operation(
             operation_id=operation_id,
             provider=provider,
             type=wish.type or contract.operation_type,
-            state=State.CREATE_PENDING,
+            state=State.CREATE_PENDING if wish.remote_job_id is None else State.ACCEPTED,
+            remote_job_id=wish.remote_job_id,
+            adopted=wish.remote_job_id is not None,
+            started_at=None if wish.remote_job_id is None else now,
             token=self._dice.identifier("tok_"),
             trace_id=self._dice.trace_id(),
             fingerprint=fingerprint(
@@ -100,16 +105,15 @@ class Starter:
             ),
             request=request,
             created_at=now,
-            schedule=Schedule(due_at=now, priority=Priority.CREATE),
+            schedule=Schedule(due_at=now, priority=Priority.CREATE if wish.remote_job_id is None else Priority.RUNG),
             contract_version=contract.version,
             input_ref=spooled.ref if spooled else None,
             input_items=len(spooled.items) if spooled else None,
             caller=wish.caller,
             approval=wish.approval,
             labels=wish.labels,
-            expect=wish.expect,
             spans=wish.spans,
-            deadlines=deadlines.at_start(now, create_ms=create_ms, result_ms=wish.spans.result_ms),
+            deadlines=deadlines.at_start(now, create_ms=create_ms, result_ms=result_ms),
         )
 
     async def _spool(self, peer: Peer, operation_id: str, items: Sequence[Any]) -> "_Spooled":

@@ -12,9 +12,9 @@ from reconcile import limits
 from reconcile.actions import Act, Rooms
 from reconcile.client import Client, Peer
 from reconcile.collect import Collector
-from reconcile.errors import StoreBroken, StoreError
+from reconcile.errors import LeaseLost, StoreBroken, StoreError
 from reconcile.ingest import Ingest
-from reconcile.model import UnixMs
+from reconcile.model import Operation, UnixMs
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.claims import Claim, ClaimWish, Renewal
 from reconcile.store.store import Store
@@ -54,7 +54,8 @@ class Worker:
         self._clock = clock
         self._supervisor = supervisor
         self._log = log
-        self._running: dict[str, Claim] = {}
+        #: By operation and fence: a row may be leased again while an action that lost it still ends.
+        self._running: dict[tuple[str, int], Claim] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sleeping_until: UnixMs | None = None
@@ -72,8 +73,9 @@ class Worker:
         renew_at = self._clock.now() + RENEW_MS
         while not stop.is_set():
             self._wake.clear()
-            if self._clock.now() >= renew_at:
+            if self._running and self._clock.now() >= renew_at:
                 await self._renew()
+            if self._clock.now() >= renew_at:
                 renew_at = self._clock.now() + RENEW_MS
             until = await self._pass(stop)
             await self._sleep(min(until, renew_at) if self._running else until)
@@ -140,33 +142,50 @@ class Worker:
 
     def _start(self, claim: Claim) -> None:
         operation_id = claim.operation.operation_id
-        self._running[operation_id] = claim
+        self._running[operation_id, claim.fence] = claim
         task = self._supervisor.start(f"action:{operation_id}", self._run_action(claim))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _run_action(self, claim: Claim) -> None:
         op = claim.operation
+        rooms = Rooms(self._client, self._ingest, self._collector, self._clock, self._log)
+        act = Act(self._peers[op.provider], claim, rooms, owner=self._owner)
         try:
-            peer = self._peers[op.provider]
-            rooms = Rooms(self._client, self._ingest, self._collector, self._clock, self._log)
-            await Act(peer, claim, rooms, owner=self._owner).run()
+            await act.run()
         except StoreBroken:
             raise  # the writer's own task ends the process
+        except LeaseLost as fault:
+            self._log.warning("lease_lost", operation_id=op.operation_id, error=str(fault))
         except (StoreError, OSError) as fault:
             # Nothing of it was kept; the lease runs out and the action is done again.
             self._log.warning("action_not_recorded", operation_id=op.operation_id, error=str(fault))
+        except Exception:  # noqa: BLE001 - the rim
+            # A fault of ours is evidence too, or budget and deadline would never bite.
+            self._log.exception("action_failed", operation_id=op.operation_id, trace_id=op.trace_id)
+            await self._tell_own_fault(act, op)
         finally:
-            del self._running[op.operation_id]
+            del self._running[op.operation_id, claim.fence]
             self._wake.set()
+
+    async def _tell_own_fault(self, act: Act, op: Operation) -> None:
+        try:
+            await act.fail()
+        except StoreError as fault:
+            self._log.warning("action_not_recorded", operation_id=op.operation_id, error=str(fault))
 
     async def _renew(self) -> None:
         until = self._clock.now() + LEASE_MS
-        for claim in list(self._running.values()):
-            try:
-                await self._store.renew(Renewal(claim.operation.operation_id, self._owner, claim.fence, until))
-            except StoreError as fault:
-                self._log.warning("lease_not_renewed", operation_id=claim.operation.operation_id, error=str(fault))
+        running = list(self._running.values())
+        renewals = [Renewal(claim.operation.operation_id, self._owner, claim.fence, until) for claim in running]
+        try:
+            kept = await self._store.renew(renewals)
+        except StoreError as fault:
+            self._log.warning("leases_not_renewed", count=len(running), error=str(fault))
+            return
+        for claim, is_kept in zip(running, kept, strict=True):
+            if not is_kept:
+                self._log.warning("lease_lost", operation_id=claim.operation.operation_id, fence=claim.fence)
 
 
 def _far(now: UnixMs) -> UnixMs:

@@ -46,7 +46,8 @@ class Results:
             raise web.HTTPNotFound(text="The operation has no such item.")
         lines = []
         if op.result is not None:
-            lines = [_line(self._deps.files.read(op.result.files[f], s, n)) for f, s, n in view.places]
+            places = await self._deps.store.places(op, view.item_id)
+            lines = [_line(self._deps.files.read(op.result.files[at.file], at.start, at.length)) for at in places]
         return web.json_response({**bodies.item(view, op), "lines": lines})
 
     async def result(self, request: web.Request) -> web.StreamResponse:
@@ -54,14 +55,13 @@ class Results:
         op = await found(self._deps.store, request.match_info["operation_id"])
         if op.result is None:
             raise web.HTTPNotFound(text="No result has been collected.")
-        files = [self._deps.files.open(name) for name in op.result.files]  # before the head: a fault is still told
         answer = web.StreamResponse(
             headers={"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
         )
         answer.content_length = op.result.bytes
         with ExitStack() as opened:
-            for file in files:
-                opened.enter_context(file)
+            # All of them before the head is sent: until then a fault can still be told.
+            files = [opened.enter_context(self._deps.files.open(name)) for name in op.result.files]
             await answer.prepare(request)
             for file in files:
                 while chunk := file.read(CHUNK):

@@ -28,6 +28,8 @@ _FIELDS: Final = frozenset(
 )
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+#: Labels on one operation. 64: arbitrary; they travel with each change of the row.
+MAX_LABELS: Final = 64
 #: Longest span a caller may ask for, ms. 366 d: beyond, a typing mistake is likelier than a wish.
 MAX_SPAN_MS: Final = 366 * 86_400_000
 
@@ -84,6 +86,8 @@ def _labels(body: JsonObject) -> dict[str, str]:
     labels: Any = {} if body.get("labels") is None else body["labels"]
     if not isinstance(labels, dict):
         raise RequestInvalid("/labels", "must be an object of strings")
+    if len(labels) > MAX_LABELS:
+        raise RequestInvalid("/labels", f"at most {MAX_LABELS} labels")
     for name, value in labels.items():
         try:
             read_id(name, what="label")

@@ -100,9 +100,12 @@ def create_rejected(draft: Draft, evidence: CreateRejected) -> None:
     state = draft.op.state
     reason = f"the provider refused the create: {evidence.error.code}: {evidence.error.message}"
     replays = draft.contract.idempotency == "replays"
-    if state is State.CREATE_PENDING or (state is State.CREATE_UNKNOWN and replays):
+    is_first = state is State.CREATE_PENDING and draft.op.resends == 0
+    if is_first or (state in CREATING and replays):
         draft.set(error=evidence.error)
         draft.move(State.FAILED, reason)
+    elif state is State.CREATE_PENDING:
+        draft.move(State.CREATE_UNKNOWN, reason + "; the lost create may still have arrived")
     elif state in CREATING or state is State.CREATE_UNRESOLVED:
         draft.fact(reason + "; the lost create may still have arrived")
     else:

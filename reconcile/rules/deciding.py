@@ -20,32 +20,37 @@ def person_decided(draft: Draft, evidence: PersonDecided) -> None:
     draft.cause = f"decision:{evidence.decision_id}"
     offers = open_to(draft.op, draft.contract)
     offer = next((o for o in offers if o.decision is evidence.decision), None)
-    refusal = _why_not(draft.op, evidence, offers)
-    if offer is None or refusal is not None:
-        draft.refuse(refusal or "this decision is not open")
+    if offer is None:
+        draft.refuse(_not_open(draft.op, evidence.decision, offers))
+        return
+    misnamed = _misnamed_job(draft.op, evidence)
+    if misnamed is not None:
+        draft.refuse(misnamed)
         return
     draft.fact(
         f"{evidence.by} decided {evidence.decision}: {evidence.reason}",
         decision=evidence.decision.value,
         by=evidence.by,
-        reason=evidence.reason,
+        because=evidence.reason,
         effect=offer.effect,
     )
     _do(draft, evidence, offer)
 
 
-def _why_not(op: Operation, evidence: PersonDecided, offers: tuple[Offer, ...]) -> str | None:
-    decision = evidence.decision
+def _not_open(op: Operation, decision: Decision, offers: tuple[Offer, ...]) -> str:
     if op.is_terminal:
         return f"{decision} is not open: the operation has ended as {op.outcome}"
     if not offers:
         return f"{decision} is not open: nothing waits for a person here"
-    if decision not in {offer.decision for offer in offers}:
-        return f"{decision} is not open here; open are {', '.join(offer.decision for offer in offers)}"
-    if decision in NAMES_A_JOB and not evidence.remote_job_id:
+    return f"{decision} is not open here; open are {', '.join(offer.decision for offer in offers)}"
+
+
+def _misnamed_job(op: Operation, evidence: PersonDecided) -> str | None:
+    decision, job_id = evidence.decision, evidence.remote_job_id
+    if decision in NAMES_A_JOB and not job_id:
         return f"{decision} needs a remote_job_id"
     shown = _jobs_shown(op)
-    if decision is Decision.CHOOSE_JOB and len(shown) > 1 and evidence.remote_job_id not in shown:
+    if decision is Decision.CHOOSE_JOB and len(shown) > 1 and job_id not in shown:
         return f"{decision} takes one of the jobs that stand for this operation: {', '.join(shown)}"
     return None
 
@@ -75,7 +80,7 @@ def _do(draft: Draft, evidence: PersonDecided, offer: Offer) -> None:
         case Decision.ACCEPT:
             _accept(draft)
         case Decision.GIVE_UP:
-            draft.move(State.ABANDONED, f"given up by {evidence.by}; what was not ended may still run and cost")
+            draft.move(State.ABANDONED, f"given up by {evidence.by}; nothing more is asked of the provider")
 
 
 # ---- which job ----
@@ -91,6 +96,7 @@ def _adopt_job(draft: Draft, job_id: str) -> None:
 
 def _resend(draft: Draft, evidence: PersonDecided) -> None:
     told = f"the create is sent again, same token and same bytes: {evidence.by} allowed a second one to arrive"
+    draft.set(resends=draft.op.resends + 1)
     draft.move(State.CREATE_PENDING, told, facts={"resend_allowed_by": evidence.by})
     _new_create_deadline(draft)
 
@@ -171,7 +177,7 @@ def _accept(draft: Draft) -> None:
 
 
 def _of_what_was_never_read(op: Operation, verdict: Verdict) -> Summary | None:
-    """Items that the provider says it finished did not expire or get cancelled: nobody could read what became of them."""
+    """Items that the provider says it finished were not cut off with the rest: they are missing, not expired."""
     total = op.input_items if op.input_items is not None else op.total_items
     if total is None:
         return None

@@ -10,7 +10,7 @@ from reconcile.states import WATCHING, State
 
 def is_unsent(op: Operation) -> bool:
     """Whether surely no create has left."""
-    return op.state is State.CREATE_PENDING and op.schedule.mark_at is None
+    return op.state is State.CREATE_PENDING and op.schedule.mark_at is None and op.resends == 0
 
 
 def deadline_after_a_try(draft: Draft) -> None:
@@ -32,7 +32,7 @@ def deadline_passed(draft: Draft, evidence: DeadlinePassed) -> None:
             draft.set(error=RemoteError("never_sent", "The create could not be sent in time; no job was made."))
             draft.move(State.FAILED, "the create deadline passed and nothing was ever sent", cause=cause)
         case State.CREATE_PENDING:
-            draft.move(State.CREATE_UNKNOWN, "the create deadline passed with a send still open", cause=cause)
+            draft.move(State.CREATE_UNKNOWN, "the create deadline passed and a create may have arrived", cause=cause)
         case State.CREATE_UNKNOWN:
             draft.move(State.CREATE_UNRESOLVED, "the create deadline passed and the job was not found", cause=cause)
         case state if state in WATCHING and not evidence.last_read:
@@ -62,16 +62,16 @@ def found_at_start(draft: Draft, evidence: FoundAtStart) -> None:
         return
     match op.state:
         case State.CREATE_PENDING:
-            draft.move(State.CREATE_UNKNOWN, "the daemon stopped while the create was open; it is looked up")
+            draft.move(State.CREATE_UNKNOWN, "the create was cut off while its answer was awaited; it is looked up")
         case State.CANCEL_REQUESTED if not evidence.is_repeatable and op.cancel is not None:
             draft.set(cancel=replace(op.cancel, answer=CancelAnswer.UNKNOWN.value))
             draft.set_schedule(mark_at=None)
-            draft.fact("the daemon stopped while the cancel was open; the job is read once")
+            draft.fact("the cancel was cut off while its answer was awaited; the job is read once")
             draft.due_now()
         case State.INPUT_GIVEN if not evidence.is_repeatable and op.input is not None:
             input_may_have_arrived(draft, op.input)
         case State.RESULT_COLLECTING if draft.contract.result_fetch == "consuming":
-            draft.move(State.RESULT_UNAVAILABLE, "the daemon stopped during the only fetch that the provider allows")
+            draft.move(State.RESULT_UNAVAILABLE, "the only fetch that the provider allows was cut off")
         case _:
             draft.set_schedule(mark_at=None)
             draft.due_now()

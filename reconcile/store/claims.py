@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -75,6 +75,10 @@ _LEASE: Final = (
 _CLAIMED: Final = (
     rows.SELECT.replace(" FROM ", ", t.request, t.expect FROM ", 1)
     + "LEFT JOIN starts t ON t.operation_key = o.key WHERE o.key IN (SELECT value FROM json_each(?)) ORDER BY o.key"
+)
+_RENEW: Final = (
+    "UPDATE schedule SET lease_until = ? WHERE lease_owner = ? AND fence = ?"
+    " AND key = (SELECT key FROM operations WHERE operation_id = ?)"
 )
 _NEXT_DUE: Final = "SELECT min(due_at) FROM schedule WHERE lease_owner IS NULL AND provider = ? AND priority = ?"
 _NEXT_EXPIRY: Final = "SELECT min(lease_until) FROM schedule WHERE lease_owner IS NOT NULL"
@@ -150,13 +154,12 @@ def _due(connection: sqlite3.Connection, provider: str, now: UnixMs, room: int, 
     return urgent + swept[: room - len(urgent)]
 
 
-def _renew(connection: sqlite3.Connection, renewal: Renewal) -> Done:
-    cursor = connection.execute(
-        "UPDATE schedule SET lease_until = ? WHERE lease_owner = ? AND fence = ?"
-        " AND key = (SELECT key FROM operations WHERE operation_id = ?)",
-        (renewal.until, renewal.owner, renewal.fence, renewal.operation_id),
-    )
-    return Done(cursor.rowcount == 1)
+def _renew(connection: sqlite3.Connection, renewals: Sequence[Renewal]) -> Done:
+    kept = []
+    for renewal in renewals:
+        values = (renewal.until, renewal.owner, renewal.fence, renewal.operation_id)
+        kept.append(connection.execute(_RENEW, values).rowcount == 1)
+    return Done(kept)
 
 
 def _release_all(connection: sqlite3.Connection, _: None) -> Done:
@@ -173,5 +176,5 @@ def claim_kind() -> Kind:
     return Kind("claim", lambda connection, payloads: [_claim(connection, wish, turns) for wish in payloads])
 
 
-RENEW: Final = Kind("renew", lambda connection, payloads: [_renew(connection, renewal) for renewal in payloads])
+RENEW: Final = Kind("renew", lambda connection, payloads: [_renew(connection, renewals) for renewals in payloads])
 RELEASE_ALL: Final = Kind("release_all", lambda connection, payloads: [_release_all(connection, p) for p in payloads])

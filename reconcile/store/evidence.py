@@ -14,7 +14,7 @@ from typing import Any, Final
 from reconcile.errors import IllegalTransition, WriteRefused
 from reconcile.evidence import Accepted, EventSeen, Evidence, FinishedAtOnce, JobIsHeld
 from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
-from reconcile.states import Priority, is_legal
+from reconcile.states import ACTIONS, Priority, is_legal
 from reconcile.store import kept_events, rows
 from reconcile.store.history import Appender
 from reconcile.store.writer import Done, Kind
@@ -164,7 +164,7 @@ class Applier:
             changes += self._apply_kept_events(key, change.operation, arrival)
         after = changes[-1].operation
         due_at = None if after.is_terminal else after.schedule.due_at
-        return Done(replace(change, operation=after), tuple(changes), due_at)
+        return Done(replace(change, operation=after, is_late=is_stale), tuple(changes), due_at)
 
     def flush(self) -> None:
         """Write everything, a statement a table."""
@@ -213,19 +213,23 @@ class Applier:
                 key, after_head(op, after), change.entries, at=arrival.at, actor=arrival.actor
             )
             after = replace(after, seq=seq, head=head)
-        after = self._plan(key, after, arrival, lease, is_holder=arrival.fence is not None and not is_stale)
+        goes_on = arrival.holds and ACTIONS[after.state] is ACTIONS[op.state]
+        is_holder = arrival.fence is not None and not is_stale
+        after = self._plan(key, after, arrival, lease, is_holder=is_holder, goes_on=goes_on)
         if replace(after, schedule=op.schedule) != op:
             self._wide[key] = after
         self._standing[op.operation_id] = (key, after)
         return replace(change, operation=after)
 
-    def _plan(self, key: int, op: Operation, arrival: Arrival, lease: _Lease, *, is_holder: bool) -> Operation:
+    def _plan(
+        self, key: int, op: Operation, arrival: Arrival, lease: _Lease, *, is_holder: bool, goes_on: bool
+    ) -> Operation:
         if op.is_terminal:
             self._ended.append((key,))
             self._leases[key] = _Lease()
             return op
         plan = op.schedule
-        releases = is_holder and not arrival.holds
+        releases = is_holder and not goes_on
         if is_holder and lease.ring is not None:
             # Rung while this read was under way: what it saw may be older than the ring, so another read follows.
             plan = replace(plan, due_at=min(plan.due_at, arrival.at), priority=min(plan.priority, Priority.RUNG))
@@ -235,7 +239,7 @@ class Applier:
         if releases:
             lease.is_held = False
         lease.due_at = plan.due_at
-        reads = arrival.observation is not None or bool(arrival.requests)
+        reads = len(arrival.requests)
         self._plans.append(
             (
                 plan.priority,
@@ -249,7 +253,7 @@ class Applier:
                 plan.marks_on_claim,
                 lease.ring,
                 arrival.at if reads else None,
-                int(reads),
+                reads,
                 releases,
                 releases,
                 key,

@@ -8,7 +8,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from reconcile.errors import WriteRefused
 from reconcile.store.schema import Connection
@@ -55,11 +55,12 @@ class Doubled:
 
 @dataclass(frozen=True, slots=True)
 class Absentees:
-    """Ask for one more slice of submitted ids that stand in no result, to be written as `outcome`."""
+    """Ask for the next slice, after `after`, of submitted ids that stand in no result, to be written as `outcome`."""
 
     operation_id: str
     attempt: int
     outcome: str
+    after: str = ""
 
 
 _KEY: Final = "SELECT key FROM operations WHERE operation_id = ?"
@@ -76,15 +77,14 @@ _ABSENT: Final = (
     "INSERT INTO items (operation_key, attempt, item_id, line, outcome, reason)"
     " SELECT sent.operation_key, ?, sent.item_id, 0, ?, 'absent' FROM items sent"
     " WHERE sent.operation_key = (SELECT key FROM operations WHERE operation_id = ?) AND sent.attempt = 0"
-    " AND NOT EXISTS (SELECT 1 FROM items found WHERE found.operation_key = sent.operation_key"
+    " AND sent.item_id > ? AND NOT EXISTS (SELECT 1 FROM items found WHERE found.operation_key = sent.operation_key"
     "  AND found.attempt = ? AND found.item_id = sent.item_id)"
-    " LIMIT ?"
+    " ORDER BY sent.item_id LIMIT ? RETURNING item_id"
 )
 #: Rows of other attempts than the one kept; submitted ids (attempt 0) stay.
 _PRUNE: Final = (
     "DELETE FROM items WHERE (operation_key, attempt, item_id, line) IN (SELECT operation_key, attempt, item_id, line"
-    " FROM items WHERE operation_key = (SELECT key FROM operations WHERE operation_id = ?) AND attempt > 0"
-    " AND attempt <> ? LIMIT ?)"
+    " FROM items WHERE operation_key = (SELECT key FROM operations WHERE operation_id = ?) AND attempt %s LIMIT ?)"
 )
 
 
@@ -115,13 +115,20 @@ def _key_of(connection: sqlite3.Connection, operation_id: str) -> int:
 def _absent(connection: sqlite3.Connection, payloads: Sequence[Absentees]) -> list[Done]:
     done = []
     for wish in payloads:
-        cursor = connection.execute(_ABSENT, (wish.attempt, wish.outcome, wish.operation_id, wish.attempt, SLICE))
-        done.append(Done(cursor.rowcount))
+        values = (wish.attempt, wish.outcome, wish.operation_id, wish.after, wish.attempt, SLICE)
+        written = [row[0] for row in connection.execute(_ABSENT, values)]
+        done.append(Done((len(written), max(written, default=""))))
     return done
 
 
 def _prune(connection: sqlite3.Connection, payloads: Sequence[tuple[str, int]]) -> list[Done]:
-    return [Done(connection.execute(_PRUNE, (op_id, keep, SLICE)).rowcount) for op_id, keep in payloads]
+    return [Done(_prune_one(connection, operation_id, keep)) for operation_id, keep in payloads]
+
+
+def _prune_one(connection: sqlite3.Connection, operation_id: str, keep: int) -> int:
+    older = connection.execute(_PRUNE % "BETWEEN 1 AND ?", (operation_id, keep - 1, SLICE)).rowcount
+    later = connection.execute(_PRUNE % "> ?", (operation_id, keep, SLICE)).rowcount
+    return older + later
 
 
 INSERT: Final = Kind("items", _insert)
@@ -149,12 +156,13 @@ _DOUBLED_IDS: Final = (
     " ORDER BY item_id LIMIT ?"
 )
 _COUNT: Final = f"SELECT outcome, count(DISTINCT item_id) FROM items WHERE {_OF} GROUP BY outcome"
-_STRANGERS: Final = (
-    "SELECT found.item_id, min(found.outcome) FROM items found WHERE found.operation_key = (SELECT key FROM operations"
-    " WHERE operation_id = ?) AND found.attempt = ? AND NOT EXISTS (SELECT 1 FROM items sent"
-    " WHERE sent.operation_key = found.operation_key AND sent.attempt = 0 AND sent.item_id = found.item_id)"
-    " GROUP BY found.item_id ORDER BY found.item_id"
+_STRANGE: Final = (
+    "items found WHERE found.operation_key = (SELECT key FROM operations WHERE operation_id = ?) AND found.attempt = ?"
+    " AND NOT EXISTS (SELECT 1 FROM items sent WHERE sent.operation_key = found.operation_key AND sent.attempt = 0"
+    " AND sent.item_id = found.item_id)"
 )
+_STRANGERS: Final = f"SELECT outcome, count(DISTINCT item_id) FROM {_STRANGE} GROUP BY outcome"
+_STRANGE_IDS: Final = f"SELECT DISTINCT item_id FROM {_STRANGE} ORDER BY item_id LIMIT {MAX_NAMED}"
 
 
 async def doubled_ids(reader: Connection, operation_id: str, attempt: int, *, after: str) -> tuple[str, ...]:
@@ -169,32 +177,43 @@ async def tally(reader: Connection, operation_id: str, attempt: int) -> Tally:
     by_outcome = dict(await reader.execute_fetchall(_COUNT, at))
     absent = f"SELECT count(*) FROM items WHERE {_OF} AND line = 0"
     found = sum(by_outcome.values()) - int((await reader.execute_fetchall(absent, at))[0][0])
-    unknown: list[str] = []
+    unknown: tuple[str, ...] = ()
     if (await reader.execute_fetchall(_HAS_SUBMITTED, (operation_id, 0)))[0][0]:
-        for item_id, outcome in await reader.execute_fetchall(_STRANGERS, at):
-            by_outcome[outcome] -= 1
-            found -= 1
-            unknown.append(item_id)
+        for outcome, strangers in await reader.execute_fetchall(_STRANGERS, at):
+            by_outcome[outcome] -= strangers
+            found -= strangers
+        unknown = tuple(row[0] for row in await reader.execute_fetchall(_STRANGE_IDS, at))
     named = f"SELECT DISTINCT item_id FROM items WHERE {_OF} AND outcome = 'missing' ORDER BY item_id LIMIT {MAX_NAMED}"
     missing = tuple(row[0] for row in await reader.execute_fetchall(named, at))
     duplicate = (await doubled_ids(reader, operation_id, attempt, after=""))[:MAX_NAMED]
-    return Tally(by_outcome, duplicate, tuple(unknown[:MAX_NAMED]), missing, found)
+    return Tally(by_outcome, duplicate, unknown, missing, found)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemView:
-    """One item as it is shown: doubled lines folded into one, with every place it stands in."""
+    """One item as it is shown: the lines of a doubled id folded into one."""
 
     item_id: str
     outcome: str
     reason: str
-    places: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one line of a result stands: the collected file, counted from 0, and its bytes."""
+
+    file: int
+    start: int
+    length: int
 
 
 _VIEW: Final = (
-    "SELECT item_id, min(outcome), min(reason),"
-    " json_group_array(json_array(file, start, length)) FILTER (WHERE file IS NOT NULL)"
-    f" FROM items WHERE {_OF} AND %s GROUP BY item_id ORDER BY item_id LIMIT ?"
+    f"SELECT item_id, min(outcome), min(reason) FROM items WHERE {_OF} AND %s GROUP BY item_id ORDER BY item_id LIMIT ?"
+)
+#: The first lines that bear an id; a result may repeat one without end.
+_PLACES: Final = (
+    f"SELECT file, start, length FROM items WHERE {_OF} AND item_id = ? AND file IS NOT NULL"
+    f" ORDER BY line LIMIT {MAX_NAMED}"
 )
 
 
@@ -202,9 +221,9 @@ async def page(
     reader: Connection, operation_id: str, attempt: int, *, after: str, limit: int, outcome: str | None
 ) -> list[ItemView]:
     """Items in the order of their ids, after `after`; those of a rare outcome come from their own index."""
-    which, more = ("item_id > ?", (after,)) if outcome is None else (_of_outcome(outcome), (after,))
-    found = await reader.execute_fetchall(_VIEW % which, (operation_id, attempt, *more, limit))
-    return [_view(row) for row in found]
+    which = "item_id > ?" if outcome is None else _of_outcome(outcome)
+    found = await reader.execute_fetchall(_VIEW % which, (operation_id, attempt, after, limit))
+    return [ItemView(*row) for row in found]
 
 
 def _of_outcome(outcome: str) -> str:
@@ -218,9 +237,10 @@ def _of_outcome(outcome: str) -> str:
 async def one(reader: Connection, operation_id: str, attempt: int, item_id: str) -> ItemView | None:
     """One item by its id."""
     found = await reader.execute_fetchall(_VIEW % "item_id = ?", (operation_id, attempt, item_id, 1))
-    return _view(found[0]) if found else None
+    return ItemView(*found[0]) if found else None
 
 
-def _view(row: Sequence[Any]) -> ItemView:
-    places = json.loads(row[3]) if row[3] else []
-    return ItemView(row[0], row[1], row[2], tuple((p[0], p[1], p[2]) for p in places))
+async def places(reader: Connection, operation_id: str, attempt: int, item_id: str) -> list[Place]:
+    """The first lines that bear an id, at most `MAX_NAMED`."""
+    found = await reader.execute_fetchall(_PLACES, (operation_id, attempt, item_id))
+    return [Place(*row) for row in found]

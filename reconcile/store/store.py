@@ -12,7 +12,7 @@ from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
 from reconcile.store.evidence import Arrival, Judge, Seen
 from reconcile.store.history import HistoryRow
-from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Tally
+from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place, Tally
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, is_broken, open_writer
@@ -59,9 +59,10 @@ class Store:
         claimed: Claimed = await self._group.write(self._claim, wish)
         return claimed
 
-    async def renew(self, renewal: Renewal) -> bool:
-        """Keep a lease; False where it was lost. Raises: StoreError."""
-        return bool(await self._group.write(claims.RENEW, renewal))
+    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        """Keep leases, in one write; False for each that was lost. Raises: StoreError."""
+        kept: list[bool] = await self._group.write(claims.RENEW, renewals)
+        return kept
 
     async def release_all(self) -> int:
         """Release every lease: only under the state directory's lock. Raises: StoreError."""
@@ -75,9 +76,10 @@ class Store:
         """Mark ids that stand in more than one line. Raises: StoreError."""
         await self._group.write(items.DOUBLED, part)
 
-    async def index_absent(self, wish: Absentees) -> int:
-        """Write one slice of submitted ids that stand in no result; 0 when none is left. Raises: StoreError."""
-        return int(await self._group.write(items.ABSENT, wish))
+    async def index_absent(self, wish: Absentees) -> tuple[int, str]:
+        """Write one slice of submitted ids that stand in no result; how many, and the last. Raises: StoreError."""
+        written: tuple[int, str] = await self._group.write(items.ABSENT, wish)
+        return written
 
     async def prune_items(self, operation_id: str, keep: int) -> int:
         """Remove one slice of rows of other attempts; 0 when none is left. Raises: StoreError."""
@@ -93,12 +95,14 @@ class Store:
     async def find(self, *, after: str | None, limit: int, is_open: bool | None) -> list[Operation]:
         """Operations, newest first, after the one named."""
         where, parameters = ["1 = 1"], []
+        # The schedule holds exactly the open operations: an inner join finds them without a look at the ended ones.
+        sql = rows.SELECT.replace("LEFT JOIN", "JOIN") if is_open else rows.SELECT
         if after is not None:
             where.append("o.key < (SELECT key FROM operations WHERE operation_id = ?)")
             parameters.append(after)
-        if is_open is not None:
-            where.append(f"o.completed_at IS {'' if is_open else 'NOT '}NULL")
-        sql = f"{rows.SELECT} WHERE {' AND '.join(where)} ORDER BY o.key DESC LIMIT ?"
+        if is_open is False:
+            where.append("o.completed_at IS NOT NULL")
+        sql = f"{sql} WHERE {' AND '.join(where)} ORDER BY o.key DESC LIMIT ?"
         found = await self._reader.execute_fetchall(sql, (*parameters, min(limit, MAX_PAGE)))
         return [rows.load(row)[1] for row in found]
 
@@ -123,6 +127,10 @@ class Store:
     async def item(self, op: Operation, item_id: str) -> ItemView | None:
         """One item of the served attempt, else of the submitted ids."""
         return await items.one(self._reader, op.operation_id, op.collect_attempt, item_id)
+
+    async def places(self, op: Operation, item_id: str) -> list[Place]:
+        """Where the lines of one item stand in the collected files."""
+        return await items.places(self._reader, op.operation_id, op.collect_attempt, item_id)
 
     async def doubled_ids(self, operation_id: str, attempt: int, *, after: str) -> tuple[str, ...]:
         """One slice of doubled ids, in order; on the connection for long reads."""
@@ -149,7 +157,7 @@ class Store:
             "SELECT provider, count(*), sum(duplicates), sum(disposition = 'unmatched'), max(received_at)"
             " FROM events GROUP BY provider ORDER BY provider"
         )
-        found = await self._reader.execute_fetchall(sql)
+        found = await self._scanner.execute_fetchall(sql)
         return {
             provider: {"accepted": n, "duplicate": repeats, "unmatched": strangers, "last_at": last}
             for provider, n, repeats, strangers, last in found

@@ -155,9 +155,10 @@ async def test_a_server_that_answers_before_the_end_is_heard(bench: Bench) -> No
 
 
 async def test_a_missing_input_is_our_own_fault(bench: Bench) -> None:
-    """Told to the caller, and no failure of the provider's."""
-    with pytest.raises(OSError, match="No such file"):
-        await bench.client.send(bench.peer, OP, CREATE)
+    """Told to the caller, as what surely never left, and no failure of the provider's."""
+    exchange = await bench.client.send(bench.peer, OP, CREATE)
+    assert isinstance(exchange.error, NotSent)
+    assert exchange.error_class == "our_file"
     assert bench.seen == []
     assert bench.peer.pause.failures == 0
 

@@ -202,9 +202,9 @@ async def test_a_lease_is_kept_by_its_owner_and_fence_only(path: Path) -> None:
             Renewal("op_1", "A", claim.fence - 1, until),
             Renewal("op_2", "A", claim.fence, until),
         ]
-        assert await together(*(ground.store.renew(renewal) for renewal in wrong)) == [False] * 4
+        assert await ground.store.renew(wrong) == [False] * 4
         assert ground.schedule() == before
-        assert await ground.store.renew(Renewal("op_1", "A", claim.fence, until)) is True
+        assert await ground.store.renew([Renewal("op_1", "A", claim.fence, until)]) == [True]
         assert ground.schedule() == {**before, "lease_until": until}
         assert _ids(await ground.claim("B", now=NOW + LEASE)) == []
 
@@ -214,9 +214,9 @@ async def test_a_lease_that_was_answered_or_taken_over_is_not_kept(path: Path) -
         await ground.start(operation(1))
         old = await ground.claim_one("A")
         await ground.claim_one("A", now=NOW + LEASE)
-        assert await ground.store.renew(Renewal("op_1", "A", old.fence, NOW + 9 * LEASE)) is False
+        assert await ground.store.renew([Renewal("op_1", "A", old.fence, NOW + 9 * LEASE)]) == [False]
         await ground.apply(1, read("running"), fence=old.fence + 1)
-        assert await ground.store.renew(Renewal("op_1", "A", old.fence + 1, NOW + 9 * LEASE)) is False
+        assert await ground.store.renew([Renewal("op_1", "A", old.fence + 1, NOW + 9 * LEASE)]) == [False]
         assert ground.schedule()["lease_until"] is None
 
 
@@ -428,7 +428,7 @@ async def _walk(path: Path, steps: list[tuple[str, str, int, int]]) -> None:
                     held[name] = (owner, claim.fence, now + LEASE)
                 held = {name: lease for name, lease in held.items() if lease[2] > now}
             elif what == "renew":
-                kept = await ground.store.renew(Renewal(row, owner, last_fence[row], now + LEASE))
+                (kept,) = await ground.store.renew([Renewal(row, owner, last_fence[row], now + LEASE)])
                 assert kept == (holder is not None and holder[0] == owner)
                 if kept and holder is not None:
                     held[row] = (owner, holder[1], now + LEASE)

@@ -195,7 +195,7 @@ def _claims(owner: Any = "B", now: Any = NOW) -> Callable[[Ground], Write]:
 
 
 def _renews(owner: Any = "A", until: Any = NOW + 2 * LEASE) -> Callable[[Ground], Write]:
-    return lambda g: g.store.renew(Renewal("op_1", owner, 1, until))
+    return lambda g: g.store.renew([Renewal("op_1", owner, 1, until)])
 
 
 def _indexes(**over: Any) -> Callable[[Ground], Write]:
@@ -270,8 +270,8 @@ KINDS: Final = {
     ),
     "renew": Writes(
         _four_leased,
-        lambda g, n: g.store.renew(Renewal(f"op_{n}", "A", 1 if n != 3 else 7, NOW + 2 * LEASE + n)),
-        lambda kept: kept,
+        lambda g, n: g.store.renew([Renewal(f"op_{n}", "A", 1 if n != 3 else 7, NOW + 2 * LEASE + n)]),
+        lambda kept: kept[0],
         lambda n: n != 3,
         "SELECT count(DISTINCT lease_until) FROM schedule",  # three kept, each until its own time, and one as it was
         {
@@ -310,7 +310,7 @@ KINDS: Final = {
     "absent_items": Writes(
         _four_indexed,
         lambda g, n: g.store.index_absent(Absentees(f"op_{n}", 1, "expired")),
-        lambda count: count,
+        lambda written: written[0],
         lambda n: 4 - n,
         "SELECT count(*) - 2 FROM items WHERE outcome = 'expired'",  # 3 + 2 + 1 + 0
         {
