@@ -250,6 +250,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     ),
     error=RemoteError("code", "message\x00\n", retryable=True, provider="p"),
     candidates=("job_1", "job_2"),
+    resends=1,
     contradictions=2,
     parent="op_0",
     adopted=True,
