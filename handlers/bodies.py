@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from reconcile.decide import next_action
 from reconcile.model import Operation, UnixMs
-from reconcile.states import STATUS_OF, State
+from reconcile.states import CANCELLING, STATUS_OF, WATCHING, State
 from reconcile.store.evidence import Seen
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import ItemView
@@ -108,6 +108,8 @@ def operation(op: Operation, now: UnixMs) -> dict[str, Any]:
 
 def message(op: Operation, now: UnixMs) -> str:
     """What is so, in words for a person or an agent."""
+    if unread := _unread(op, now):
+        return unread
     summary = op.summary
     succeeded = summary.succeeded if summary else 0
     total = summary.total if summary else 0
@@ -119,6 +121,18 @@ def message(op: Operation, now: UnixMs) -> str:
         total=total,
         unsuccessful=total - succeeded,
         error=f"{op.error.code}: {op.error.message}" if op.error else "the provider gave no reason.",
+    )
+
+
+def _unread(op: Operation, now: UnixMs) -> str | None:
+    """Where the present reads of a watched job fail: what was last said is no longer known to be so."""
+    gone, errors = op.schedule.gone_reads, op.schedule.errors
+    if op.state not in WATCHING | CANCELLING or not (gone or errors):
+        return None
+    why = f"answered {gone} times that it does not know the job" if gone else f"could not be read {errors} times"
+    return (
+        f"{op.provider} last said {op.remote_status!r}, and since then {why} in a row. The job is NOT complete and NOT"
+        f" known to be running. " + _GO_ON.format(seconds=poll_after_seconds(op, now))
     )
 
 

@@ -10,6 +10,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ from tests.handlers.ground import (
     strict_json,
     until,
 )
+from tests.reconcile.rows import in_state
 
 JOB = "batch_1"
 ITEM: dict[str, Any] = START["items"][0]
@@ -1072,3 +1074,17 @@ async def test_readiness_ends_with_the_writer(ground: Ground) -> None:
     ground.daemon.store.stop()
     assert (await ground.api("GET", "/readyz")).status == 503
     assert (await ground.api("GET", "/healthz", token=False)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("counted", "told"), [("gone_reads", "does not know the job"), ("errors", "could not be read")]
+)
+def test_a_job_that_cannot_be_read_is_not_said_to_be_running(counted: str, told: str) -> None:
+    """What was last said is no longer known to be so."""
+    op = in_state(State.OBSERVING, **{counted: 3})
+    words = bodies.message(replace(op, remote_status="in_progress"), op.created_at)
+    assert told in words
+    assert "3 times" in words
+    assert "'in_progress'" in words
+    assert "NOT complete" in words
+    assert "is running at" not in words
