@@ -53,7 +53,6 @@ from tests.handlers.ground import (
     strict_json,
     until,
 )
-from tests.reconcile.rows import in_state
 
 JOB = "batch_1"
 ITEM: dict[str, Any] = START["items"][0]
@@ -1076,13 +1075,15 @@ async def test_readiness_ends_with_the_writer(ground: Ground) -> None:
     assert (await ground.api("GET", "/healthz", token=False)).status == 200
 
 
-@pytest.mark.parametrize(
-    ("counted", "told"), [("gone_reads", "does not know the job"), ("errors", "could not be read")]
-)
+UNREAD = [("gone_reads", "does not know the job"), ("errors", "could not be read")]
+
+
+@pytest.mark.parametrize(("counted", "told"), UNREAD)
 def test_a_job_that_cannot_be_read_is_not_said_to_be_running(counted: str, told: str) -> None:
     """What was last said is no longer known to be so."""
-    op = in_state(State.OBSERVING, **{counted: 3})
-    words = bodies.message(replace(op, remote_status="in_progress"), op.created_at)
+    op = in_state("observing", remote_status="in_progress")
+    counts: Any = {counted: 3}
+    words = bodies.message(replace(op, schedule=replace(op.schedule, **counts)), op.created_at)
     assert told in words
     assert "3 times" in words
     assert "'in_progress'" in words
