@@ -1,15 +1,17 @@
 """How the client commands find the daemon and talk to its local API."""
 
 import argparse
+import errno
 import os
 import tomllib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+from yarl import URL
 
 from daemon.sections import DEFAULT_FILE, Section, Sources
 from reconcile.errors import ConfigError
@@ -22,11 +24,18 @@ class Unreachable(Exception):
     """The daemon could not be found, asked or understood; the words say what to do."""
 
 
+class WrongUsage(Exception):
+    """What was given on the command line, or in its variables, cannot be used."""
+
+
 class Refused(Exception):
     """The daemon answered with a problem document."""
 
-    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+    def __init__(self, status: int, problem: Mapping[str, Any], *, source: str = "its file") -> None:
         self.status, self.problem = status, problem
+        if status == 401:
+            super().__init__(f"the daemon does not take the token in {source}; is it the one of its state_dir?")
+            return
         errors = problem.get("errors")
         each = [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
         details = "; ".join(f"{e.get('pointer') or '/'}: {e.get('message')}" for e in each)
@@ -39,6 +48,8 @@ class Place:
 
     url: str
     token: str
+    #: Where the token was read, in words.
+    source: str = "its file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,24 +71,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find(arguments: argparse.Namespace) -> Place:
-    """The daemon these arguments mean. Raises: Unreachable."""
+    """The daemon these arguments mean. Raises: Unreachable, WrongUsage."""
     url, token_file = arguments.url, arguments.token_file
+    if url is not None:
+        url = _checked(url)
     if url is not None and token_file is not None:
-        return Place(url.rstrip("/"), _token_in(Path(token_file)))
+        return Place(url, _token_in(Path(token_file)), str(token_file))
     document = _read(arguments.config, needs="--url and --token-file")
     try:
         top = Section(document, "", Sources(str(arguments.config), os.environ))
         url = url or f"http://{top.section('api').text('listen', '127.0.0.1:8787')}"
-        token = _token_in(Path(token_file)) if token_file else _own_token(top)
+        token, source = (_token_in(Path(token_file)), str(token_file)) if token_file else _own_token(top)
     except ConfigError as fault:
         raise Unreachable(str(fault)) from fault
-    return Place(url.rstrip("/"), token)
+    return Place(url, token, source)
 
 
-def _own_token(top: Section) -> str:
-    """The token that a daemon of this configuration uses. Raises: ConfigError, Unreachable."""
+def _checked(url: str) -> str:
+    """An address of the API without its last slash. Raises: WrongUsage."""
+    try:
+        parsed = URL(url.strip())
+        is_usable = parsed.scheme in ("http", "https") and bool(parsed.host) and parsed.port is not None
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise WrongUsage(f"--url (or $RECONCILED_URL): {url!r} is no address; expected such as http://127.0.0.1:8787")
+    return url.strip().rstrip("/")
+
+
+def _own_token(top: Section) -> tuple[str, str]:
+    """The token that a daemon of this configuration uses, and where it stands. Raises: ConfigError, Unreachable."""
     state_dir = Path(top.text("state_dir", os.environ.get("STATE_DIRECTORY") or "reconciled-state"))
-    return top.section("api").secret_or_none("token", base=state_dir) or _token_in(state_dir / "api-token")
+    api = top.section("api")
+    if token := api.secret_or_none("token", base=state_dir):
+        return token, f"api.token ({api.secret_name('token')})"
+    return _token_in(state_dir / "api-token"), str(state_dir / "api-token")
 
 
 def _token_in(path: Path) -> str:
@@ -126,10 +154,32 @@ class LocalApi:
                 if not isinstance(document, dict):
                     raise Unreachable(f"{self._place.url}: answers {response.status} and no object; is it the daemon?")
                 if response.status >= 300:
-                    raise Refused(response.status, document)
+                    raise Refused(response.status, document, source=self._place.source)
                 return document
         except (aiohttp.ClientError, TimeoutError, ValueError) as fault:
-            raise Unreachable(f"{self._place.url}: {fault or type(fault).__name__}; is the daemon running?") from fault
+            raise self._unreachable(fault) from fault
+
+    async def download(self, path: str, write: Callable[[bytes], Any]) -> None:
+        """Pass the bytes that stand there to `write`, all of them or a fault. Raises: Refused, Unreachable, OSError."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS, sock_read=ANSWER_SECONDS)
+        headers = {"Authorization": f"Bearer {self._place.token}"}
+        try:
+            async with self._session.get(
+                self._place.url + path, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    document = await response.json(content_type=None)
+                    problem = document if isinstance(document, dict) else {}
+                    raise Refused(response.status, problem, source=self._place.source)
+                async for chunk in response.content.iter_any():
+                    write(chunk)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as fault:
+            raise self._unreachable(fault) from fault
+
+    def _unreachable(self, fault: Exception) -> Unreachable:
+        if isinstance(fault, aiohttp.ClientConnectorError) and fault.os_error.errno == errno.ECONNREFUSED:
+            return Unreachable(f"nothing listens on {fault.host}:{fault.port}; is the daemon running?")
+        return Unreachable(f"{self._place.url}: {fault or type(fault).__name__}; is the daemon running?")
 
 
 @asynccontextmanager

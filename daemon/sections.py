@@ -1,5 +1,6 @@
 """Reading one table of the configuration: typed getters that know where they stand, and a net for unknown keys."""
 
+import json
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,8 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400
 _SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB)")
 _UNITS_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+#: A key that TOML takes without quotes, and an element of its list.
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+(?:\[[0-9]+\])?")
 _MISSING: Final = object()
 #: Where the configuration stands unless something else is said.
 DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
@@ -158,13 +161,14 @@ class Section:
         if source == "credential":
             folder = environ.get("CREDENTIALS_DIRECTORY")
             if not folder or "/" in name:
-                raise self.fault(key, "no such credential", f"LoadCredential={name} in the service")
-            return self._read_file(key, Path(folder) / name)
-        return self._read_file(key, (base or Path()) / name)
+                raise self.fault(key, "no such credential", f"LoadCredential={name}:FILE in the service")
+            # Its mode is systemd's: where it grants the daemon's user by an ACL, the mask shows as a group's read bit.
+            return self._read_file(key, Path(folder) / name, mask=0o007)
+        return self._read_file(key, (base or Path()) / name, mask=0o077)
 
-    def _read_file(self, key: str, path: Path) -> str:
+    def _read_file(self, key: str, path: Path, *, mask: int) -> str:
         try:
-            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            if stat.S_IMODE(path.stat().st_mode) & mask:
                 raise self.fault(key, f"{path}, which others can read", "a file of mode 0600")
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as fault:
@@ -189,7 +193,8 @@ class Section:
         return value
 
     def _at(self, key: str) -> str:
-        return f"{self._path}.{key}" if self._path else key
+        quoted = key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+        return f"{self._path}.{quoted}" if self._path else quoted
 
 
 def _shown(value: Any) -> str:

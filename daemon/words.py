@@ -1,6 +1,7 @@
 """How a person reads the API's bodies: plain lines, control characters struck out, colour only on a terminal."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 #: As `reconcile.read_json` refuses in ids: controls, half surrogate pairs, separators, marks that reorder text.
@@ -20,11 +21,13 @@ def operation(body: dict[str, Any]) -> str:
     facts = {
         "operation": body["operation_id"],
         "provider": f"{body['provider']} ({body['type']})",
-        "status": f"{body['status']} ({body['state']})",
+        "status": _status(body),
         "outcome": body["outcome"],
         "job": body["remote_job_id"],
         "the provider says": body["remote_status"],
-        "progress": f"{progress['completed']} of {progress['total']}" if progress and progress["total"] else None,
+        "progress": f"{progress['completed']} of {count(progress['total'], 'item')}"
+        if progress and progress["total"]
+        else None,
         "items": ", ".join(f"{n} {word}" for word, n in summary.items() if n) if summary else None,
         "next": f"{body['next_action']} at {body['next_action_at']}" if body["next_action"] else None,
         "waits for": body["attention"] and f"{body['attention']['reason']}: {body['attention']['message']}",
@@ -35,10 +38,56 @@ def operation(body: dict[str, Any]) -> str:
 
 
 def history_row(row: dict[str, Any]) -> str:
-    """One history row on one line."""
-    at = row["at"][11:23]
-    move = f"{row['from'] or '·'} → {row['to']}" if row["kind"] == "move" else row["kind"]
-    return clean(f"{at}  {row['actor']:<18} {move:<40} {row['reason']}")
+    """One history row on one line; where it came from stands on the line before."""
+    actor = row["actor"].partition(":")[0] if row["actor"].startswith("worker:") else row["actor"]
+    move = f"→ {row['to']}" if row["kind"] == "move" else f"({row['kind']})"
+    return clean(f"{row['at']}  {actor:<18}  {move:<26}  {row['reason']}")
+
+
+def listed(body: dict[str, Any]) -> str:
+    """A page of operations, a line each; the id comes first."""
+    rows = [
+        (op["operation_id"], op["provider"], _status(op), _counted(op), op["created_at"], op["remote_job_id"] or "")
+        for op in body["operations"]
+    ]
+    return _table(rows) or "no operations"
+
+
+def items(body: dict[str, Any]) -> str:
+    """A page of items, a line each."""
+    return _table([(item["item_id"], item["outcome"], item["reason"] or "") for item in body["items"]]) or "no items"
+
+
+def text(lines: str) -> str:
+    """A stranger's lines, each cleaned."""
+    return "\n".join(map(clean, lines.split("\n")))
+
+
+def count(number: int, noun: str) -> str:
+    """`1 item`, `2 items`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _status(body: dict[str, Any]) -> str:
+    status, state = body["status"], body["state"]
+    return f"{status} ({state})" if status != state else str(status)
+
+
+def _counted(body: dict[str, Any]) -> str:
+    """How many items succeeded, or are finished as far as the provider tells."""
+    summary, progress = body["summary"], body["progress"]
+    if summary:
+        return f"{summary['succeeded']} of {count(summary['total'], 'item')}"
+    return f"{progress['completed']} of {count(progress['total'], 'item')}" if progress and progress["total"] else "-"
+
+
+def _table(rows: Sequence[Sequence[Any]]) -> str:
+    """Columns as wide as their widest cell; nothing overflows and nothing is cut."""
+    cells = [[clean(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
 
 
 def status(body: dict[str, Any]) -> str:
@@ -55,6 +104,6 @@ def status(body: dict[str, Any]) -> str:
         )
         lines.append(
             f"{name} ({provider['kind']}): webhooks {hooks['accepted']} accepted, {hooks['duplicate']} duplicate,"
-            f" {hooks['unmatched']} unmatched{paused}"
+            f" {hooks['refused']} refused, {hooks['missed']} missed, {hooks['unmatched']} unmatched{paused}"
         )
     return "\n".join(map(clean, lines))

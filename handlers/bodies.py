@@ -21,7 +21,7 @@ from reconcile.store.items import ItemView
 MIN_POLL_AFTER: Final = 1
 MAX_POLL_AFTER: Final = 600
 
-_GO_ON: Final = "Do not report success. Check again after {seconds} seconds."
+_GO_ON: Final = "Do not report success. Check again after {seconds}."
 _ASK: Final = "A person must decide; it is NOT complete. Do not start it again."
 _MESSAGES: Final[Mapping[State, str]] = {
     State.CREATE_PENDING: "The work was recorded and is about to be sent to {provider}. It is NOT complete. " + _GO_ON,
@@ -50,12 +50,12 @@ _MESSAGES: Final[Mapping[State, str]] = {
     State.CANCELLATION_UNCONFIRMED: "{provider} never confirmed the cancel; the job may still be running. " + _ASK,
     State.RESULT_UNAVAILABLE: "The job at {provider} has ended, but its result cannot be fetched. " + _ASK,
     State.RESULT_VALIDATION_FAILED: "The result of {provider} breaks the contract and cannot be trusted. " + _ASK,
-    State.SUCCEEDED: "The work is complete: all {total} items succeeded.",
+    State.SUCCEEDED: "The work is complete: {succeeded} of {items} succeeded.",
     State.COMPLETED_WITH_ERRORS: (
-        "The work has ended with errors: {succeeded} of {total} items succeeded, {unsuccessful} did not."
+        "The work has ended with errors: {succeeded} of {items} succeeded, {unsuccessful} did not."
     ),
     State.FAILED: "The work has failed: {error}",
-    State.CANCELLED: "The work was cancelled; {succeeded} of {total} items had succeeded before.",
+    State.CANCELLED: "The work was cancelled; {succeeded} of {items} had succeeded before.",
     State.TIMED_OUT: "We stopped waiting; the job at {provider} may still run and cost. Nothing is known of its end.",
     State.ABANDONED: "The operation was given up; the job at {provider} may still run and cost.",
 }
@@ -115,13 +115,17 @@ def message(op: Operation, now: UnixMs) -> str:
     total = summary.total if summary else 0
     return _MESSAGES[op.state].format(
         provider=op.provider,
-        seconds=poll_after_seconds(op, now),
+        seconds=_counted(poll_after_seconds(op, now), "second"),
         word=op.verdict.word if op.verdict else "ended",
         succeeded=succeeded,
-        total=total,
+        items=_counted(total, "item"),
         unsuccessful=total - succeeded,
         error=f"{op.error.code}: {op.error.message}" if op.error else "the provider gave no reason.",
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _unread(op: Operation, now: UnixMs) -> str | None:
@@ -132,7 +136,7 @@ def _unread(op: Operation, now: UnixMs) -> str | None:
     why = f"answered {gone} times that it does not know the job" if gone else f"could not be read {errors} times"
     return (
         f"{op.provider} last said {op.remote_status!r}, and since then {why} in a row. The job is NOT complete and NOT"
-        f" known to be running. " + _GO_ON.format(seconds=poll_after_seconds(op, now))
+        " known to be running. " + _GO_ON.format(seconds=_counted(poll_after_seconds(op, now), "second"))
     )
 
 

@@ -1,10 +1,16 @@
 """The README keeps its promises: the diagram is the table's, and every key, route and command stands in it."""
 
 import re
+import tomllib
 from pathlib import Path
 
+import pytest
+
 from daemon.cli import build_parser
-from reconcile.states import STATUS_OF, TERMINAL, TRANSITIONS, State
+from handlers.api import start_body
+from reconcile.registry import KINDS, provider_for
+from reconcile.states import STATUS_OF, TERMINAL, TRANSITIONS, State, Status
+from reconcile.store.items import OUTCOMES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,6 +35,66 @@ def test_the_state_diagram_is_the_one_that_the_table_makes() -> None:
 
 def test_every_state_has_a_status_word() -> None:
     assert set(STATUS_OF) == set(State)
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_the_table_of_status_words_is_the_states_own(status: Status) -> None:
+    row = re.search(rf"^\| `{status}` \| ([^|]*) \|", README, re.MULTILINE)
+    assert row is not None
+    assert set(re.findall(r"`([a-z_]+)`", row[1])) == {state for state in State if STATUS_OF[state] is status}
+
+
+def spelled(ms: int) -> str:
+    """A duration as the configuration spells it."""
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_numbers_of_a_kind_are_its_contracts(kind: str) -> None:
+    contract = provider_for(kind).contract
+    spans = (contract.poll.base_ms, contract.poll.cap_ms, contract.poll.sweep_ms, contract.result_within_ms)
+    cells = [*map(spelled, spans), f"{contract.limits.requests_per_second:g}", str(contract.limits.concurrency)]
+    assert f"| `{kind}` | {' | '.join(cells)} |" in README
+
+
+def test_every_field_of_a_start_and_every_outcome_of_an_item_stands_in_the_readme() -> None:
+    section = README[README.index("## Start an operation") : README.index("## Configuration")]
+    assert {word for word in start_body._FIELDS | OUTCOMES if f"`{word}`" not in section} == set()
+
+
+def test_every_warning_that_the_daemon_logs_stands_in_the_readme() -> None:
+    """And nothing else: an event that is told there is one that the source still has."""
+    sources = [
+        path.read_text(encoding="utf-8")
+        for house in ("daemon", "handlers", "reconcile")
+        for path in (ROOT / house).rglob("*.py")
+        if "standin" not in path.parts
+    ]
+    logged = re.compile(r'log\.(?:warning|error|critical|exception)\(\s*"([a-z_]+)"')
+    events = {event for source in sources for event in logged.findall(source)}
+    table = README[README.index("Log events that mean act") : README.index("## A provider for your tests")]
+    told = {name for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert {event for event in events if f"`{event}`" not in table} == set()
+    assert {event for event in told if not any(f'"{event}"' in source for source in sources)} == set()
+
+
+def test_the_unit_and_the_sample_configuration_name_the_same_credentials() -> None:
+    unit = (ROOT / "systemd" / "reconciled.service").read_text(encoding="utf-8")
+    sample = (ROOT / "systemd" / "reconciled.toml").read_text(encoding="utf-8")
+    handed = dict(re.findall(r"^#?LoadCredential=([\w-]+):(\S+)$", unit, re.MULTILINE))
+    assert set(handed) == set(re.findall(r'credential = "([\w-]+)"', sample))
+    assert all(path == f"/etc/reconciled/credentials/{name}" for name, path in handed.items())
+    assert all(name in README for name in handed)
+    assert tomllib.loads(sample)["state_dir"] == "/var/lib/reconciled"
+
+
+def test_the_configuration_is_installed_so_that_the_units_own_user_can_read_it() -> None:
+    unit = (ROOT / "systemd" / "reconciled.service").read_text(encoding="utf-8")
+    assert "DynamicUser=yes" in unit
+    assert "install -Dm644 systemd/reconciled.toml /etc/reconciled/reconciled.toml" in README
 
 
 def test_every_configuration_key_stands_in_the_readme() -> None:

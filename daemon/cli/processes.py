@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,11 @@ def add_commands(commands: Any) -> None:
         help="one of --list; default %(default)s",
     )
     parser.add_argument("--webhook-url", metavar="URL", help="where events are sent")
-    parser.add_argument("--webhook-secret", metavar="SECRET", help="whsec_...; or $RECONCILED_WEBHOOK_SECRET")
+    parser.add_argument(
+        "--webhook-secret",
+        metavar="SECRET",
+        help="whsec_...; better in $RECONCILED_WEBHOOK_SECRET, where `ps` does not show it",
+    )
     parser.add_argument("--speed", type=float, default=1.0, help="10: everything ten times as fast")
     parser.add_argument("--list", action="store_true", help="name the scenarios and what each does")
     parser.set_defaults(run=_simulate)
@@ -122,18 +127,23 @@ def _simulate(arguments: argparse.Namespace) -> int:
     listener = Listener.read(arguments.listen)
     if listener is None:
         return _fail(exits.USAGE, f"--listen: {arguments.listen!r} is not HOST:PORT")
+    url, secret = arguments.webhook_url, arguments.webhook_secret
+    if url is not None and secret is None:
+        secret = os.environ.get("RECONCILED_WEBHOOK_SECRET") or None
+        if secret is None:
+            return _fail(exits.USAGE, "--webhook-url needs a secret to sign with; put it in $RECONCILED_WEBHOOK_SECRET")
     try:
-        options = StandinOptions(
-            listener.host,
-            listener.port,
-            arguments.scenario,
-            arguments.webhook_url,
-            arguments.webhook_secret or os.environ.get("RECONCILED_WEBHOOK_SECRET"),
-            arguments.speed,
-        )
+        options = StandinOptions(listener.host, listener.port, arguments.scenario, url, secret, arguments.speed)
         asyncio.run(_standin(options))
-    except (ConfigError, RequestInvalid, SecretInvalid, OSError) as fault:
+    except (ConfigError, RequestInvalid, SecretInvalid) as fault:
         return _fail(exits.USAGE, str(fault))
+    except OSError as fault:
+        no_address = isinstance(fault, socket.gaierror)
+        why = fault.strerror if no_address or not fault.errno else os.strerror(fault.errno)
+        return _fail(
+            exits.USAGE if no_address else exits.UNAVAILABLE,
+            f"cannot listen on {listener.host}:{listener.port}: {why or fault}",
+        )
     return 0
 
 
@@ -149,12 +159,14 @@ async def _standin(options: StandinOptions) -> None:
         supervisor=TaskSupervisor(log),
         log=log,
         stop=stop,
-        on_ready=lambda url: print(
-            f"stand-in provider ({options.scenario}): OpenAI shape on {url}/v1, Anthropic shape on {url}",
-            file=sys.stderr,
-            flush=True,
-        ),
+        on_ready=lambda url: print(_told_of(options, url), file=sys.stderr, flush=True),
     )
+
+
+def _told_of(options: StandinOptions, url: str) -> str:
+    hooks = f"webhooks go to {options.webhook_url}" if options.webhook_url else "no --webhook-url: no webhooks are sent"
+    # Anthropic's clients add /v1 by themselves; the daemon wants it in base_url for either kind.
+    return f"stand-in provider ({options.scenario}): OpenAI and Anthropic shape, base_url {url}/v1; {hooks}"
 
 
 def _fail(status: int, words: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config import Config, load, parse
+from daemon.config import Config, load, parse, warnings_of
 from reconcile.errors import ConfigError
 from reconcile.signatures import KeyType, verify_standard
 from tests.handlers.ground import SECRET, signed
@@ -541,3 +541,51 @@ def test_a_configuration_that_is_not_there_is_told(tmp_path: Path) -> None:
             load(path, ENVIRON)
         assert str(path) in str(told.value)
         assert "readable" in told.value.expected
+
+
+# ---- what is worth a warning -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "warns"),
+    [
+        ("https://api.openai.com/v1", False),
+        ("http://127.0.0.1:8790/v1", False),
+        ("http://[::1]:8790/v1", False),
+        ("http://localhost:8790/v1", False),
+        ("http://10.0.0.1/v1", True),
+        ("http://api.example.com/v1", True),
+        ("http://localhost.example.com/v1", True),
+    ],
+)
+def test_plain_http_is_told_where_it_leaves_the_machine(url: str, warns: bool) -> None:
+    events = [event for event, _ in warnings_of(parsed(put(document(), f"{P}.base_url", url)))]
+    assert events == (["plain_http"] if warns else [])
+
+
+def test_a_configuration_without_a_provider_is_told() -> None:
+    assert [event for event, _ in warnings_of(parsed({}))] == ["no_providers"]
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("wat", "wat"),
+        ("two words", '"two words"'),
+        ("a.b", '"a.b"'),
+        ("\x1b[31m", '"\\u001b[31m"'),
+        ("", '""'),
+    ],
+)
+def test_a_key_is_named_as_toml_spells_it(key: str, shown: str) -> None:
+    assert fault({**document(), key: 1}).key_path == shown
+
+
+def test_a_credential_that_systemd_grants_by_an_acl_is_read(tmp_path: Path) -> None:
+    """DynamicUser: on a file system with ACLs the file is root's, and its mask shows as 0440."""
+    path = tmp_path / "openai-key"
+    path.write_text("sk-1")
+    path.chmod(0o440)
+    environ = {**ENVIRON, "CREDENTIALS_DIRECTORY": str(tmp_path)}
+    config = parsed(put(document(), f"{P}.api_key", {"credential": "openai-key"}), environ)
+    assert config.providers["openai"].credentials == {"Authorization": "Bearer sk-1"}

@@ -106,7 +106,7 @@ async def test_a_start_is_answered_202_and_says_that_nothing_is_complete(ground:
     assert 1 <= body["poll_after_seconds"] <= 600
     assert "NOT complete" in body["message"]
     assert "Do not report success" in body["message"]
-    assert f"after {body['poll_after_seconds']} seconds" in body["message"]
+    assert f"after {body['poll_after_seconds']} second" in body["message"]
     assert (body["status"], body["state"], body["done"], body["outcome"]) == ("pending", "create_pending", False, None)
     assert (body["labels"], body["caller"], body["provider"]) == ({"team": "search"}, "agent-7", "openai")
     assert (await ground.get(answer.headers["Location"])) == body
