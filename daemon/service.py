@@ -19,6 +19,7 @@ import aiohttp
 from aiohttp import web
 
 from daemon.config import Config, warnings_of
+from daemon.limits import LoopErrors, raise_file_limit
 from daemon.listeners import bind, listen, make_runner
 from daemon.notify import Notifier
 from handlers.access import own_hosts
@@ -240,6 +241,8 @@ async def serve(config: Config, seams: Seams, *, on_ready: Callable[[str, str], 
     `on_ready` is told the addresses of the local and the public listener.
     """
     os.umask(0o077)  # whatever is made here is its owner's alone (S25)
+    raise_file_limit()
+    asyncio.get_running_loop().set_exception_handler(LoopErrors(seams.log, seams.clock))
     lock = StateLock(config.state_dir)
     try:
         # Closed here too: a start that fails further on has not yet handed them to a server.

@@ -7,7 +7,7 @@ from typing import Any, Final
 from reconcile import limits
 from reconcile.answers import ACCOUNT_OR_PATH
 from reconcile.client import Client, Exchange, Peer
-from reconcile.collect import Collector
+from reconcile.collect import Collector, Outcome
 from reconcile.contract import Lookup
 from reconcile.decide import next_action
 from reconcile.errors import NotSent
@@ -69,7 +69,7 @@ class Act:
         if self._claim.open_mark:
             await self._fact(op, FoundAtStart(is_repeatable=self._is_repeatable(op)), "start")
             return
-        passed = self._deadline_while_paused(op) or self._deadline_without_a_read(op)
+        passed = self._deadline_without_room(op) or self._deadline_without_a_read(op)
         if passed is not None:
             await self._fact(op, passed, "clock", cause=f"deadline:{passed.name}")
             return
@@ -96,9 +96,9 @@ class Act:
         if evidence is not None:
             await self._fact(op, evidence, self._owner)
 
-    def _deadline_while_paused(self, op: Operation) -> DeadlinePassed | None:
-        """Nothing may be sent, so the deadline fires without the last read; late evidence is still taken (J6)."""
-        if limits.may_send(self._peer.pause, self._clock.now()):
+    def _deadline_without_room(self, op: Operation) -> DeadlinePassed | None:
+        """Nothing can be sent, so the deadline fires without the last read; late evidence is still taken (J6)."""
+        if not self._claim.is_overdue and limits.may_send(self._peer.pause, self._clock.now()):
             return None
         return DeadlinePassed(op.state_deadline_name or "", last_read=True)
 
@@ -202,7 +202,12 @@ class Act:
             op = (await self._poll(op, holds=True)).operation
             if op.state is not State.RESULT_COLLECTING:
                 return
-        outcome = await self._collector.collect(self._peer, op, self._claim.fence)
+        try:
+            outcome = await self._collector.collect(self._peer, op, self._claim.fence)
+        except OSError as fault:
+            # Our own disk: a failed try like any other, or a result that does not fit would be fetched for ever.
+            self._log.error("result_not_kept", operation_id=op.operation_id, error=str(fault))
+            outcome = Outcome(CollectFailed("our_disk"), ())
         if outcome.exchanges:
             change = await self._answer(op, outcome.evidence, *outcome.exchanges)
         else:

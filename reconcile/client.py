@@ -28,9 +28,9 @@ from reconcile.seams import Clock, Dice
 #: Seconds for a whole request, by purpose. 30 and 60: arbitrary, above what the providers' own SDKs call slow.
 READ_SECONDS: Final = 30
 CREATE_SECONDS: Final = 60
-#: Seconds without a byte of a result, and for a whole one. 60 s and 4 h: arbitrary; 16 GiB at a megabyte a second.
+#: Seconds without a byte of a result, and for a whole one. 60 s and 1 h: arbitrary; 16 GiB at five megabytes a second.
 SILENCE_SECONDS: Final = 60
-RESULT_SECONDS: Final = 4 * 3600
+RESULT_SECONDS: Final = 3600
 #: Bytes a second that an upload or a streamed create needs at least. 100 kB: arbitrary; 256 MB may take 45 minutes.
 SLOWEST_BYTES: Final = 100_000
 #: Seconds an unused connection is kept. 4: uvicorn, behind several providers, closes after 5, and a request that meets

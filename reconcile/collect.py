@@ -25,6 +25,8 @@ from reconcile.store.store import Store
 
 #: Bytes read of an answer that is no result; its error is in the first few.
 MAX_ERROR_BODY: Final = 65536
+#: Lines after which the loop is given up for a moment. 1,000: about two milliseconds of short ones.
+LINES_A_TURN: Final = 1000
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -134,12 +136,10 @@ class Collector:
         this.content_type = this.content_type or _first(stream.headers, "content-type")
         writer = self._files.create(name)
         try:
-            numbered = 0
             async with aclosing(self._lines(this, writer, stream.chunks)) as lines:
-                async for start, length, line in lines:
-                    numbered += 1
+                async for line in lines:
                     this.lines += 1
-                    await self._judge(peer, this, ref, _Line(index, numbered, start, length, line))
+                    await self._judge(peer, this, ref, index, line)
             await writer.finish()
         finally:
             writer.discard()
@@ -147,9 +147,9 @@ class Collector:
 
     async def _lines(
         self, this: _Try, writer: FileWriter, chunks: AsyncIterator[bytes]
-    ) -> AsyncGenerator[tuple[int, int, bytes | None], None]:
-        """Every line as (start, length, bytes); bytes are None where the line is too long to be looked at."""
-        buffer, start, size = bytearray(), 0, 0
+    ) -> AsyncGenerator["_Line", None]:
+        """Every line that is not blank; its data are None where it is too long to be looked at."""
+        buffer, start, size, number = bytearray(), 0, 0, 0
         async for chunk in chunks:
             this.bytes += len(chunk)
             if this.bytes > self._caps.result:
@@ -158,13 +158,15 @@ class Collector:
             this.digest.update(chunk)
             *whole, rest = chunk.split(b"\n")
             for part in whole:
-                size += len(part)
-                if size <= self._caps.line:
-                    yield start, size, bytes(buffer) + part
-                else:
-                    yield start, size, None
+                number, size = number + 1, size + len(part)
+                if size > self._caps.line:
+                    yield _Line(number, start, size, None)
+                elif buffer or part.strip():
+                    yield _Line(number, start, size, bytes(buffer) + part)
                 start, size = start + size + 1, 0
                 buffer.clear()
+                if number % LINES_A_TURN == 0:
+                    await asyncio.sleep(0)
             size += len(rest)
             if size <= self._caps.line:
                 buffer += rest
@@ -173,9 +175,9 @@ class Collector:
             # A body that arrives faster than it is judged must not starve everyone else on the loop.
             await asyncio.sleep(0)
         if size:
-            yield start, size, bytes(buffer) if size <= self._caps.line else None
+            yield _Line(number + 1, start, size, bytes(buffer) if size <= self._caps.line else None)
 
-    async def _judge(self, peer: Peer, this: _Try, ref: ResultRef, at: "_Line") -> None:
+    async def _judge(self, peer: Peer, this: _Try, ref: ResultRef, file: int, at: "_Line") -> None:
         if at.data is not None:
             data = at.data.removeprefix(_BOM) if at.number == 1 else at.data
             if not data.strip():
@@ -185,7 +187,8 @@ class Collector:
             except Unreadable:
                 pass
             else:
-                row = ItemRow(item.item_id, this.lines, item.outcome, item.reason, at.file, at.start, at.length)
+                reason = self._client.redactor.text(item.reason)  # a provider's words may quote what it was sent
+                row = ItemRow(item.item_id, this.lines, item.outcome, reason, file, at.start, at.length)
                 this.pending.append(row)
                 if len(this.pending) >= SLICE:
                     await self._index(this)
@@ -227,7 +230,7 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    file: int
+    #: From 1, blank lines counted.
     number: int
     start: int
     length: int

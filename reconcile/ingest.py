@@ -167,7 +167,7 @@ class Ingest:
             ended_at=exchange.ended_at,
             status=answer.status if answer else None,
             error_class=exchange.error_class,
-            remote_request_id=remote_id[:200] if remote_id else None,
+            remote_request_id=self._redactor.text(remote_id[:200]) if remote_id else None,
             credential=exchange.credential,
         )
 

@@ -24,6 +24,11 @@ MAX_NUMBER_LENGTH: Final = 32
 #: Characters in an id. 512: arbitrary; the longest documented ones (full resource names) have about 200.
 MAX_ID_LENGTH: Final = 512
 #: What a signed 64-bit column holds (SQLite, PostgreSQL).
+#: Values in one document. 10^6: a start of 50,000 items has fewer. Each costs up to 64 bytes once it is parsed, so
+#: that sixty megabytes of `[],` would cost more than a gigabyte.
+MAX_VALUES: Final = 1_000_000
+#: Bytes up to which no document can hold so many values, and counting them would be wasted.
+SMALL: Final = MAX_VALUES
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
 
@@ -48,6 +53,8 @@ def read_json(data: bytes) -> JsonValue:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Unreadable(f"not UTF-8 at byte {error.start}") from error
+    if len(data) > SMALL and _values(data) > MAX_VALUES:
+        raise Unreadable(f"more than {MAX_VALUES} values")
     if _depth(data) > MAX_DEPTH:
         raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
     value = _parse(text)
@@ -105,6 +112,12 @@ def listing(obj: Mapping[str, JsonValue], key: str) -> list[JsonValue] | None:
     """The array at `key`; None where it is absent, null or something else."""
     value = obj.get(key)
     return value if isinstance(value, list) else None
+
+
+def _values(data: bytes) -> int:
+    """How many values there are at most, strings left out: each follows a comma or an opening bracket."""
+    structure = _STRING.sub(b"", data)
+    return structure.count(b",") + structure.count(b"[") + structure.count(b"{")
 
 
 def _depth(data: bytes) -> int:

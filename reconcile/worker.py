@@ -110,16 +110,12 @@ class Worker:
             self._start(claim)
         times = [self._look_again(name, due_at) for name, due_at in claimed.next_due.items()]
         times += [self._peers[name].pause.until_ms for name in paused]
-        if claimed.next_expiry is not None:
-            times.append(claimed.next_expiry)
+        times += [claimed.next_expiry, claimed.next_overdue]
         return min((t for t in times if t is not None), default=_far(now))
 
     def _look_again(self, name: str, next_at: UnixMs) -> UnixMs | None:
         """When a provider's next row can be taken; None: when a running action ends, which wakes the loop."""
         peer, now = self._peers[name], self._clock.now()
-        until = peer.pause.until_ms
-        if until is not None and now < until:
-            return min(next_at, until)
         return next_at if next_at > now or self._room(peer, now) > 0 else None
 
     def _room(self, peer: Peer, now: UnixMs) -> int:

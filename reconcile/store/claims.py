@@ -16,6 +16,9 @@ from reconcile.store.writer import Done, Kind
 SWEEP_SHARE: Final = 8
 #: Rows past their deadline that one claim takes of a paused provider. 100: arbitrary; each is one small write.
 MAX_OVERDUE: Final = 100
+#: How long a row past its deadline waits for a free slot before the deadline fires without its last read, ms. 60 s:
+#: arbitrary, two reads long; four slow transfers must not hold up every deadline of a provider.
+OVERDUE_GRACE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Claim:
     open_mark: bool
     #: What rang the row, if anything did.
     ring: str | None
+    #: Taken although nothing may be sent, because its deadline has passed: it fires without a last read.
+    is_overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ _DUE: Final = (
     "SELECT key, mark_at IS NOT NULL, ring FROM schedule WHERE lease_owner IS NULL AND provider = ? AND priority = ?"
     " AND due_at <= ? ORDER BY due_at, key LIMIT ?"
 )
-#: Rows whose deadline has passed, for a provider that has no room: waiting must end although nothing may be sent.
+#: Rows whose deadline has passed, of a provider that has no room: waiting must end although nothing can be sent.
 _OVERDUE: Final = (
     "SELECT key, mark_at IS NOT NULL, ring FROM schedule WHERE lease_owner IS NULL AND provider = ?"
     " AND deadline_at IS NOT NULL AND deadline_at <= ? ORDER BY deadline_at, key LIMIT ?"
@@ -90,8 +95,6 @@ def next_due(connection: sqlite3.Connection, wish: ClaimWish) -> dict[str, UnixM
     found: dict[str, UnixMs] = {}
     for provider in wish.room:
         if provider in wish.paused:
-            deadline = connection.execute(_NEXT_DEADLINE, (provider,)).fetchone()[0]
-            found.update({} if deadline is None else {provider: deadline})
             continue
         times = [connection.execute(_NEXT_DUE, (provider, p)).fetchone()[0] for p in _PRIORITIES]
         if known := [t for t in times if t is not None]:
@@ -106,6 +109,8 @@ class Claimed:
     claims: tuple[Claim, ...]
     next_due: Mapping[str, UnixMs]
     next_expiry: UnixMs | None
+    #: When the next deadline of a provider without room has to be looked at.
+    next_overdue: UnixMs | None = None
 
 
 class _Turns:
@@ -124,11 +129,14 @@ class _Turns:
 def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Done:
     connection.execute(_EXPIRED, (wish.now,))
     found: list[tuple[int, bool, str | None]] = []
+    overdue: set[int] = set()
     for provider, room in wish.room.items():
         if room > 0:
             found += _due(connection, provider, wish.now, room, turns.floor(provider, room))
-        elif provider in wish.paused:
-            found += connection.execute(_OVERDUE, (provider, wish.now, MAX_OVERDUE)).fetchall()
+        else:
+            late = connection.execute(_OVERDUE, (provider, wish.now - _grace(wish, provider), MAX_OVERDUE)).fetchall()
+            found += late
+            overdue.update(key for key, _, _ in late)
     by_key = {key: (bool(marked), ring) for key, marked, ring in found}
     keys = json.dumps(list(by_key))
     if by_key:
@@ -139,9 +147,27 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
         request, expect = row[-2:]
         op = replace(op, request=json.loads(request), expect=json.loads(expect))
         marked, ring = by_key[key]
-        claims[key] = Claim(op, op.schedule.fence, marked, ring)
+        claims[key] = Claim(op, op.schedule.fence, marked, ring, is_overdue=key in overdue)
     expiry = connection.execute(_NEXT_EXPIRY).fetchone()[0]
-    return Done(Claimed(tuple(claims[key] for key in by_key), next_due(connection, wish), expiry))
+    return Done(
+        Claimed(
+            tuple(claims[key] for key in by_key), next_due(connection, wish), expiry, _next_overdue(connection, wish)
+        )
+    )
+
+
+def _grace(wish: ClaimWish, provider: str) -> int:
+    """How long a deadline waits for a slot and its last read; not at all while the provider is paused."""
+    return 0 if provider in wish.paused else OVERDUE_GRACE_MS
+
+
+def _next_overdue(connection: sqlite3.Connection, wish: ClaimWish) -> UnixMs | None:
+    times = []
+    for provider in (name for name, room in wish.room.items() if room <= 0):
+        deadline = connection.execute(_NEXT_DEADLINE, (provider,)).fetchone()[0]
+        if deadline is not None:
+            times.append(deadline + _grace(wish, provider))
+    return min(times, default=None)
 
 
 def _due(connection: sqlite3.Connection, provider: str, now: UnixMs, room: int, floor: int) -> list[Any]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from reconcile.errors import Unreadable
 from reconcile.read_json import (
+    MAX_VALUES,
     MAX_DEPTH,
     JsonValue,
     integer,
@@ -162,3 +163,14 @@ def test_accessors_give_none_for_what_is_absent_null_or_of_another_type() -> Non
         for name, read in {"text": text, "integer": integer, "mapping": mapping, "listing": listing}.items()
     }
     assert found == {"text": {"s": "x"}, "integer": {"i": 7}, "mapping": {"m": {"k": 1}}, "listing": {"l": [1]}}
+
+
+def test_a_document_of_too_many_values_is_refused_before_it_costs_memory() -> None:
+    """Sixty megabytes of `[],` would become more than a gigabyte."""
+    with pytest.raises(Unreadable, match="values"):
+        read_json(b"[" + b"[]," * (MAX_VALUES + 1) + b"0]")
+
+
+def test_commas_and_brackets_in_a_long_text_are_no_values() -> None:
+    text = "[{," * (MAX_VALUES + 1)
+    assert read_json(json.dumps([text]).encode()) == [text]

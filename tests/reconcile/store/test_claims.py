@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconcile.evidence import CancelAnswer, CancelAnswered, ReadFailed
+from reconcile.model import Deadlines
 from reconcile.states import Priority, State
-from reconcile.store.claims import Claimed, ClaimWish, Renewal
+from reconcile.store.claims import OVERDUE_GRACE_MS, Claimed, ClaimWish, Renewal
 from tests.reconcile.rows import MINUTE, NOW
 from tests.reconcile.store.ground import (
     LEASE,
@@ -452,3 +453,25 @@ async def _walk(path: Path, steps: list[tuple[str, str, int, int]]) -> None:
             )
             assert {name: (who, fence, until) for name, who, fence, until in leased} == held
         ground.check_chains()
+
+
+# ---- deadlines without room ----
+
+
+async def test_a_deadline_fires_although_every_slot_of_its_provider_is_taken(path: Path) -> None:
+    """Four slow transfers must not hold up every deadline (C5, N23); a minute is left for a slot and the last read."""
+    async with opened(path) as ground:
+        await ground.start(operation(1, S.OBSERVING, deadlines=Deadlines(result=NOW), due_at=NOW))
+        full = await ground.claim(room=0, now=NOW + OVERDUE_GRACE_MS - 1)
+        assert full.claims == ()
+        assert full.next_overdue == NOW + OVERDUE_GRACE_MS
+        (claim,) = (await ground.claim(room=0, now=NOW + OVERDUE_GRACE_MS)).claims
+        assert claim.is_overdue
+
+
+async def test_a_paused_provider_s_deadlines_fire_at_once(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, S.OBSERVING, deadlines=Deadlines(result=NOW), due_at=NOW))
+        wish = ClaimWish("A", NOW, LEASE, {"test": 0}, paused=frozenset({"test"}))
+        (claim,) = (await ground.store.claim(wish)).claims
+        assert claim.is_overdue
