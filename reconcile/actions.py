@@ -32,7 +32,7 @@ from reconcile.ingest import Ingest
 from reconcile.model import Change, Observation, Operation
 from reconcile.provider import Page, Step
 from reconcile.seams import Clock
-from reconcile.states import ACTIONS, STOPPED, Action, State
+from reconcile.states import STOPPED, Action, State
 from reconcile.store.claims import Claim
 
 #: Bytes shown of an answer that could not be read. 200: enough to tell a proxy's page from the provider.
@@ -62,6 +62,7 @@ class Act:
         self._clock = rooms.clock
         self._log = rooms.log
         self._owner = f"worker:{owner}"
+        self._may_have_sent = False
 
     async def run(self) -> None:
         """Do what the row's state names. Raises: StoreError, OSError."""
@@ -92,7 +93,7 @@ class Act:
 
         Raises: StoreError.
         """
-        op, evidence = self._claim.operation, _own_fault(self._claim.operation)
+        op, evidence = self._claim.operation, _own_fault(self._claim.operation, may_have_sent=self._may_have_sent)
         if evidence is not None:
             await self._fact(op, evidence, self._owner)
 
@@ -134,6 +135,7 @@ class Act:
             op = _with_request(change.operation, op)
 
     async def _send_step(self, op: Operation, step: Step) -> tuple[Evidence, Exchange]:
+        self._may_have_sent = self._may_have_sent or step.has_effect
         exchange = await self._client.send(self._peer, op, step.request)
         evidence: Evidence
         if exchange.response is not None:
@@ -251,10 +253,12 @@ class Act:
         )
 
 
-def _own_fault(op: Operation) -> Evidence | None:
-    match ACTIONS[op.state]:
+def _own_fault(op: Operation, *, may_have_sent: bool) -> Evidence | None:
+    match next_action(op) or _owed_read(op):
+        case Action.SUBMIT if may_have_sent:
+            return CreateUnknown("our_fault")  # a create may have arrived: it is looked up
         case Action.SUBMIT:
-            return CreateUnknown("our_fault")  # a create may be under way: it is looked up
+            return CreateNotAccepted("our_fault")
         case Action.COLLECT:
             return CollectFailed("our_fault")
         case Action.SEND_CANCEL:

@@ -122,6 +122,16 @@ class _Lease:
     due_at: UnixMs | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """How an arrival stands to the lease of its row."""
+
+    is_holder: bool
+    #: Its action goes on under the same lease.
+    goes_on: bool
+    was_due_at: UnixMs
+
+
 class Applier:
     """One transaction's worth of evidence; `flush` writes what `apply` decided."""
 
@@ -215,26 +225,37 @@ class Applier:
             after = replace(after, seq=seq, head=head)
         goes_on = arrival.holds and ACTIONS[after.state] is ACTIONS[op.state]
         is_holder = arrival.fence is not None and not is_stale
-        after = self._plan(key, after, arrival, lease, is_holder=is_holder, goes_on=goes_on)
+        after = self._plan(
+            key, after, arrival, lease, is_holder=is_holder, goes_on=goes_on, was_due_at=op.schedule.due_at
+        )
         if replace(after, schedule=op.schedule) != op:
             self._wide[key] = after
         self._standing[op.operation_id] = (key, after)
         return replace(change, operation=after)
 
     def _plan(
-        self, key: int, op: Operation, arrival: Arrival, lease: _Lease, *, is_holder: bool, goes_on: bool
+        self,
+        key: int,
+        op: Operation,
+        arrival: Arrival,
+        lease: _Lease,
+        *,
+        is_holder: bool,
+        goes_on: bool,
+        was_due_at: UnixMs,
     ) -> Operation:
         if op.is_terminal:
             self._ended.append((key,))
             self._leases[key] = _Lease()
             return op
         plan = op.schedule
-        releases = is_holder and not goes_on
-        if is_holder and lease.ring is not None:
+        releases = hold.is_holder and not hold.goes_on
+        if hold.is_holder and lease.ring is not None:
             # Rung while this read was under way: what it saw may be older than the ring, so another read follows.
             plan = replace(plan, due_at=min(plan.due_at, arrival.at), priority=min(plan.priority, Priority.RUNG))
-        is_late = arrival.fence is not None and not is_holder
-        if lease.is_held and not is_holder and (is_late or plan.due_at <= arrival.at):
+        is_late = arrival.fence is not None and not hold.is_holder
+        makes_due = plan.due_at <= arrival.at and plan.due_at != hold.was_due_at
+        if lease.is_held and not hold.is_holder and (is_late or makes_due):
             lease.ring = lease.ring or arrival.cause
         if releases:
             lease.is_held = False

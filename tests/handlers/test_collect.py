@@ -20,6 +20,7 @@ from aiohttp.test_utils import TestServer
 
 from reconcile import client
 from reconcile.deadlines import at_start
+from reconcile.files import FileWriter
 from reconcile.model import Operation, Schedule
 from reconcile.registry import provider_for
 from reconcile.states import State
@@ -856,3 +857,52 @@ async def test_a_provider_that_repeats_our_key_does_not_bring_it_into_a_row(tmp_
         ]
         assert [text for text in answers if API_KEY in text] == []
         assert on.leaks(API_KEY) == []
+
+
+async def test_what_a_result_or_a_header_quotes_of_our_key_is_struck_out_of_rows(tmp_path: Path) -> None:
+    """N37: a line's own error code, and the provider's request id. The collected bytes stay as they came."""
+    bad = json.dumps({"custom_id": "a", "response": None, "error": {"code": API_KEY, "message": "no"}}).encode()
+
+    async def by_id(_: web.Request) -> web.Response:
+        return web.json_response(batch(), headers={"x-request-id": API_KEY})
+
+    peer = Peer(reads=[by_id], files={"file-out": bad})
+    async with stage(tmp_path / "state", peer) as on:
+        operation = await on.submit("a")
+        assert (await on.end(operation))["state"] == "failed"
+        assert on.ground.rows("SELECT reason FROM items WHERE attempt > 0") == [("[redacted]",)]
+        told = {row[0] for row in on.ground.rows("SELECT remote_request_id FROM requests")}
+        assert "[redacted]" in told
+        assert API_KEY not in told
+
+
+async def test_a_result_that_our_own_disk_cannot_hold_is_a_failed_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be fetched again each minute for ever, and nobody would be asked."""
+
+    def full(_: Any, __: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    peer = Peer(reads=[batch()], files={"file-out": line("a")})
+    async with stage(tmp_path / "state", peer) as on:
+        operation = await on.submit("a")
+        monkeypatch.setattr(FileWriter, "write", full)
+        body = await on.end(operation)
+        assert body["state"] == "result_unavailable"
+        assert "our_disk" in body["attention"]["message"]
+        assert not list((tmp_path / "state" / "tmp").iterdir())
+
+
+async def test_blank_lines_without_number_leave_everybody_else_their_turn(tmp_path: Path) -> None:
+    peer = Peer(reads=[batch()], files={"file-out": b"\n" * 3_000_000 + line("a")})
+    async with stage(tmp_path / "state", peer) as on:
+        operation = await on.submit("a")
+        ending = asyncio.ensure_future(on.end(operation, seconds=60))
+        slowest = 0.0
+        while not ending.done():
+            began = time.monotonic()
+            await on.ground.api("GET", "/healthz")
+            slowest = max(slowest, time.monotonic() - began)
+        assert (await ending)["state"] == "succeeded"
+        assert slowest < 1

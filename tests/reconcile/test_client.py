@@ -1,6 +1,7 @@
 """The client over a real loopback connection: what leaves, to whom, and with which credentials."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,12 @@ from aiohttp.test_utils import TestServer
 from multidict import CIMultiDict
 from yarl import URL
 
+from reconcile import client
 from reconcile.client import CREATE_SECONDS, Client, Exchange, Peer
-from reconcile.errors import NotSent
+from reconcile.errors import NotSent, OutcomeUnknown
 from reconcile.files import CHUNK, Files
 from reconcile.model import ResultRef
-from reconcile.provider import HttpRequest, JsonLines, Purpose
+from reconcile.provider import FilePart, HttpRequest, JsonLines, Multipart, Purpose
 from reconcile.redact import Redactor
 from reconcile.registry import provider_for
 from tests.reconcile.provider_cases import operation
@@ -33,6 +35,10 @@ CREATE = HttpRequest(
     Purpose.CREATE,
     headers={"content-type": "application/json"},
     body=JsonLines(SPOOL, b'{"a":1,"requests":[', b"]}"),
+)
+
+UPLOAD = Multipart(
+    {"purpose": "batch"}, FilePart(SPOOL, field_name="file", file_name="f.jsonl", content_type="x/y"), boundary="b"
 )
 
 
@@ -86,7 +92,7 @@ class StandingClock:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     nobody = cast("Any", None)
-    client = Client(
+    sender = Client(
         connector=aiohttp.TCPConnector,
         clock=StandingClock(),
         dice=cast("Any", type("Dice", (), {"draw": staticmethod(lambda: 0.0)})),
@@ -96,7 +102,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         log=structlog.get_logger(),
         sleep=lambda _: asyncio.sleep(0),
     )
-    made = Bench(tmp_path, client, nobody)
+    made = Bench(tmp_path, sender, nobody)
     app = web.Application(client_max_size=2**30)
     app.router.add_route("*", "/{anything:.*}", made.handle)
     async with TestServer(app) as server:
@@ -106,7 +112,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         try:
             yield made
         finally:
-            await client.close()
+            await sender.close()
 
 
 def status_of(exchange: Exchange) -> int:
@@ -180,6 +186,90 @@ async def test_a_large_input_gets_the_time_that_it_needs(bench: Bench, monkeypat
     assert large is not None
     assert CREATE_SECONDS + 10 <= large < CREATE_SECONDS + 11
     assert small == CREATE_SECONDS
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------
+
+
+async def test_an_upload_to_a_peer_that_takes_it_and_never_reads_comes_to_an_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No silence is watched for while bytes only leave: a total, by the size, is all that ends it."""
+    monkeypatch.setattr(client, "CREATE_SECONDS", 0.3)
+    monkeypatch.setattr(client, "SLOWEST_BYTES", 10**9)
+    bench.spool(b"x" * 50_000_000)
+    over = asyncio.Event()
+
+    async def never_reads(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(never_reads, "127.0.0.1", 0)
+    bench.peer.base_url = URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    try:
+        for body in (UPLOAD, CREATE.body):
+            async with asyncio.timeout(10):
+                exchange = await bench.client.send(bench.peer, OP, replace(CREATE, purpose=Purpose.UPLOAD, body=body))
+            assert isinstance(exchange.error, OutcomeUnknown)
+            assert exchange.error_class == "timeout"
+    finally:
+        over.set()
+        server.close()
+        await server.wait_closed()
+
+
+async def test_an_upload_gets_the_time_that_its_size_needs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a create that is streamed does: a minute, and one more second for each 100 kB."""
+    bench.spool(b"x" * 1_000_000)
+    given: list[aiohttp.ClientTimeout] = []
+    plain = aiohttp.ClientSession.request
+
+    def spy(session: aiohttp.ClientSession, *args: Any, **how: Any) -> Any:
+        given.append(how["timeout"])
+        return plain(session, *args, **how)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", spy)
+    assert status_of(await bench.client.send(bench.peer, OP, replace(CREATE, purpose=Purpose.UPLOAD, body=UPLOAD)))
+    (timeout,) = given
+    assert timeout.total is not None
+    assert CREATE_SECONDS + 10 <= timeout.total < CREATE_SECONDS + 11
+
+
+async def test_a_result_that_drips_for_ever_comes_to_an_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then is no silence: the whole of it has a bound of its own."""
+    monkeypatch.setattr(client, "RESULT_SECONDS", 0.5)
+    over = asyncio.Event()
+    sent = 0
+
+    async def drips(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while not over.is_set():
+                await response.write(b"x")
+                sent += 1
+                await asyncio.sleep(0.02)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/v1/drips", drips)
+
+    async def fetch() -> None:
+        request = bench.peer.provider.result(OP, ResultRef("drips"))
+        async with asyncio.timeout(10), bench.client.stream(bench.peer, OP, request) as stream:
+            async for _ in stream.chunks:
+                pass
+
+    async with TestServer(app) as server:
+        bench.peer.base_url = server.make_url("/v1")
+        try:
+            with pytest.raises(OutcomeUnknown) as cut:
+                await fetch()
+        finally:
+            over.set()
+    assert cut.value.error_class == "timeout"
+    assert sent > 1
 
 
 # ---- where a result lies ---------------------------------------------------------------------------------------

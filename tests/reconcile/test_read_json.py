@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from reconcile.errors import Unreadable
 from reconcile.read_json import (
-    MAX_VALUES,
     MAX_DEPTH,
+    MAX_VALUES,
     JsonValue,
     integer,
     listing,
