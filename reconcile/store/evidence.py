@@ -223,27 +223,18 @@ class Applier:
                 key, after_head(op, after), change.entries, at=arrival.at, actor=arrival.actor
             )
             after = replace(after, seq=seq, head=head)
-        goes_on = arrival.holds and ACTIONS[after.state] is ACTIONS[op.state]
-        is_holder = arrival.fence is not None and not is_stale
-        after = self._plan(
-            key, after, arrival, lease, is_holder=is_holder, goes_on=goes_on, was_due_at=op.schedule.due_at
+        hold = _Hold(
+            is_holder=arrival.fence is not None and not is_stale,
+            goes_on=arrival.holds and ACTIONS[after.state] is ACTIONS[op.state],
+            was_due_at=op.schedule.due_at,
         )
+        after = self._plan(key, after, arrival, lease, hold)
         if replace(after, schedule=op.schedule) != op:
             self._wide[key] = after
         self._standing[op.operation_id] = (key, after)
         return replace(change, operation=after)
 
-    def _plan(
-        self,
-        key: int,
-        op: Operation,
-        arrival: Arrival,
-        lease: _Lease,
-        *,
-        is_holder: bool,
-        goes_on: bool,
-        was_due_at: UnixMs,
-    ) -> Operation:
+    def _plan(self, key: int, op: Operation, arrival: Arrival, lease: _Lease, hold: _Hold) -> Operation:
         if op.is_terminal:
             self._ended.append((key,))
             self._leases[key] = _Lease()
