@@ -69,7 +69,7 @@ def inputs(folder: Path, *, request: Any = None, lines: list[Any] | None = None)
 
 # ---- exit statuses ---------------------------------------------------------------------------------------------
 
-#: interface.md: 0 succeeded, 1 failed and its like, 3 not ended yet, 4 needs a person, 5 completed with errors.
+#: The promise: 0 succeeded, 1 failed and its like, 3 not ended yet, 4 needs a person, 5 completed with errors.
 EXITS = {
     "create_pending": 3,
     "create_unknown": 3,

@@ -1,6 +1,6 @@
 """The configuration: each fault told with the file, the key's full path, what was found and what was expected.
 
-The table at the head is typed from interface.md's example, a line a key that the daemon reads.
+The table at the head is typed by hand, a line a key that the daemon reads.
 """
 
 import base64
