@@ -79,6 +79,7 @@ class Daemon:
     async def recover(self) -> None:
         """What every start does under the lock, before it listens; the writer must be running. Raises: StoreError."""
         await self.store.release_all()
+        await self.worker.recall_pauses()
         self.supervisor.start("upkeep", self._tidy(self.upkeep.look()))
 
     async def _tidy(self, found: Found) -> None:

@@ -76,6 +76,11 @@ class Pause:
     failures: int
     opened_at_ms: int | None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the provider is being left alone, or probed after that."""
+        return self.until_ms is not None
+
 
 #: A provider that answers well.
 NO_PAUSE: Final = Pause(until_ms=None, reason="", failures=0, opened_at_ms=None)
@@ -124,6 +129,18 @@ def after_success(pause: Pause, *, now_ms: int) -> Pause:
     if pause.until_ms is not None and now_ms < pause.until_ms:
         return pause
     return NO_PAUSE
+
+
+def after_restart(pause: Pause, *, now_ms: int) -> Pause:
+    """The pause that a new process finds in its file.
+
+    An operator who mended a key or an address starts anew to see it work: such a pause lets its probe go at once, and
+    goes on if that fails. A bound on the rest keeps a clock that was ahead from silencing a provider for long.
+    """
+    if pause.until_ms is None:
+        return pause
+    is_ours_to_mend = pause.reason in (_OPENS_AT_ONCE[401], NOT_ACCEPTED)
+    return replace(pause, until_ms=min(pause.until_ms, now_ms + (0 if is_ours_to_mend else RETRY_AFTER_CAP_MS)))
 
 
 def may_send(pause: Pause, now_ms: int) -> bool:

@@ -14,6 +14,7 @@ from reconcile.client import Client, Peer
 from reconcile.collect import Collector
 from reconcile.errors import LeaseLost, StoreBroken, StoreError
 from reconcile.ingest import Ingest
+from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.claims import Claim, ClaimWish, Renewal
@@ -59,6 +60,15 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sleeping_until: UnixMs | None = None
+        #: The pauses that the file holds.
+        self._kept: dict[str, Pause] = {}
+
+    async def recall_pauses(self) -> None:
+        """Take up the pauses that an earlier process kept; before `run`."""
+        self._kept = await self._store.pauses()
+        for name, peer in self._peers.items():
+            if name in self._kept:
+                peer.pause = limits.after_restart(self._kept[name], now_ms=self._clock.now())
 
     def wake(self, due_at: UnixMs) -> None:
         """Something comes due at `due_at`: wake the loop if that is sooner than it would."""
@@ -80,6 +90,7 @@ class Worker:
             until = await self._pass(stop)
             await self._sleep(min(until, renew_at) if self._running else until)
         await self._wind_down()
+        await self._keep_pauses()
 
     async def _wind_down(self) -> None:
         """Let running actions end; what takes too long is dropped, its send mark tells the next start what it was."""
@@ -94,6 +105,7 @@ class Worker:
 
     async def _pass(self, stop: asyncio.Event) -> UnixMs:
         """Lease what is due and start its actions; gives the time to look again."""
+        await self._keep_pauses()
         now = self._clock.now()
         room = {name: self._room(peer, now) for name, peer in self._peers.items()}
         paused = frozenset(name for name, peer in self._peers.items() if not limits.may_send(peer.pause, now))
@@ -112,6 +124,28 @@ class Worker:
         times += [self._peers[name].pause.until_ms for name in paused]
         times += [claimed.next_expiry, claimed.next_overdue]
         return min((t for t in times if t is not None), default=_far(now))
+
+    async def _keep_pauses(self) -> None:
+        """Write down the pauses that were opened, grew longer or ended since the last pass."""
+        lasting = {name: peer.pause for name, peer in self._peers.items() if peer.pause.is_open}
+        over = {name: limits.NO_PAUSE for name in self._peers if name in self._kept and name not in lasting}
+        changed = {name: pause for name, pause in lasting.items() if self._kept.get(name) != pause} | over
+        if not changed:
+            return
+        try:
+            await self._store.keep_pauses(changed)
+        except StoreBroken:
+            raise
+        except StoreError as fault:
+            self._log.warning(
+                "pauses_not_kept", providers=sorted(changed), error=str(fault)
+            )  # the next pass tries again
+            return
+        for name, pause in changed.items():
+            if pause.is_open:
+                self._kept[name] = pause
+            else:
+                del self._kept[name]
 
     def _look_again(self, name: str, next_at: UnixMs) -> UnixMs | None:
         """When a provider's next row can be taken; None: when a running action ends, which wakes the loop."""

@@ -1,13 +1,14 @@
 """The store as everyone else sees it: writes that are answered after their commit, reads that never block them."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from reconcile.errors import StoreBroken, StoreBusy
+from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
-from reconcile.store import claims, events, evidence, history, items, rows, starts
+from reconcile.store import claims, events, evidence, history, items, pauses, rows, starts
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
 from reconcile.store.evidence import Arrival, Judge, Seen
@@ -67,6 +68,10 @@ class Store:
     async def release_all(self) -> int:
         """Release every lease: only under the state directory's lock. Raises: StoreError."""
         return int(await self._group.write(claims.RELEASE_ALL, None))
+
+    async def keep_pauses(self, changed: Mapping[str, Pause]) -> None:
+        """Keep, or forget, the pauses of the providers named. Raises: StoreError."""
+        await self._group.write(pauses.KEEP, changed)
 
     async def index(self, part: ItemSlice) -> None:
         """Write a slice of item rows. Raises: StoreError."""
@@ -139,6 +144,10 @@ class Store:
     async def tally(self, operation_id: str, attempt: int) -> Tally:
         """How one attempt adds up; on a connection of its own, since it reads every row."""
         return await items.tally(self._scanner, operation_id, attempt)
+
+    async def pauses(self) -> dict[str, Pause]:
+        """The pauses that last, by provider."""
+        return await pauses.load(self._reader)
 
     async def counts(self) -> dict[str, int]:
         """Operations by state."""

@@ -13,6 +13,7 @@ from reconcile.limits import (
     Pause,
     Rate,
     after_failure,
+    after_restart,
     after_success,
     max_in_flight,
     may_send,
@@ -218,6 +219,26 @@ def test_a_good_answer_to_what_was_sent_before_the_pause_does_not_end_it() -> No
     pause = failed(status=429, retry_after_ms=60_000)
     assert after_success(pause, now_ms=NOW + 50) == pause
     assert after_success(pause, now_ms=NOW + 60_000) == NO_PAUSE
+
+
+def test_a_new_process_goes_on_with_the_pause_that_it_finds() -> None:
+    pause = failed(status=429, retry_after_ms=60_000)
+    assert after_restart(pause, now_ms=NOW + 10) == pause
+    assert after_restart(NO_PAUSE, now_ms=NOW) == NO_PAUSE
+
+
+@pytest.mark.parametrize("changes", [{"status": 401}, {"status": 402, "create_not_accepted": True}])
+def test_a_new_process_probes_at_once_what_an_operator_may_have_mended(changes: dict[str, Any]) -> None:
+    found = after_restart(failed(**changes), now_ms=NOW + 10)
+    assert max_in_flight(found, 8, NOW + 10) == 1
+    again = failed(found, now_ms=NOW + 20, **changes)
+    assert not may_send(again, NOW + 20)
+    assert again.failures == 2
+
+
+def test_a_pause_of_a_clock_that_was_ahead_lasts_an_hour_at_most() -> None:
+    pause = failed(status=503, now_ms=NOW + 24 * HOUR)
+    assert after_restart(pause, now_ms=NOW).until_ms == NOW + HOUR
 
 
 @pytest.mark.parametrize("draw", [0.0, 0.3, ALMOST_ONE])

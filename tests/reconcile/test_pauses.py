@@ -1,0 +1,165 @@
+"""A pause of a whole provider is kept in the file: a restart does not ask again what asked to be left alone."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from handlers.bodies import rfc3339
+from reconcile.limits import NO_PAUSE, Pause
+from reconcile.store.writer import Hooks
+from tests.handlers.ground import NOON, Ground, HandClock, provider, running, until
+from tests.handlers.test_collect import Peer, refusal, serving
+from tests.reconcile.store.ground import opened
+
+MINUTE: Final = 60_000
+UNAVAILABLE: Final = refusal(503, {"Retry-After": "300"})
+LASTING: Final = Pause(NOON + 300_000, "unavailable", 1, NOON)
+
+
+@asynccontextmanager
+async def daemon(folder: Path, url: str, *, at: int = NOON) -> AsyncIterator[Ground]:
+    """One life of the daemon with its worker; time stands still in it until the test moves it."""
+    providers = {"openai": provider(f"{url}/v1")}
+    async with running(folder, providers=providers, clock=HandClock(at), worker=True, seed=at) as ground:
+        yield ground
+
+
+async def kept(ground: Ground, count: int) -> list[tuple[Any, ...]]:
+    """The rows of the file, once there are so many."""
+
+    async def are_kept() -> bool:
+        return len(ground.rows("SELECT 1 FROM pauses")) == count
+
+    await until(are_kept)
+    return ground.rows("SELECT * FROM pauses")
+
+
+async def look_round(ground: Ground) -> None:
+    """Two whole passes of the worker, each of which would send what may be sent."""
+    for _ in range(2):
+        commits = ground.daemon.store.commits
+        ground.daemon.worker.wake(0)
+
+        async def has_claimed(before: int = commits) -> bool:
+            return ground.daemon.store.commits > before
+
+        await until(has_claimed)
+    await asyncio.sleep(0.05)  # what it started, if anything, reaches the peer
+
+
+async def test_a_pause_outlives_the_process_and_its_probe_ends_it(tmp_path: Path) -> None:
+    peer = Peer(upload=UNAVAILABLE)
+    async with serving(peer.app()) as url:
+        async with daemon(tmp_path / "state", url) as ground:
+            operation = await ground.start()
+            assert await kept(ground, 1) == [("openai", NOON + 300_000, "unavailable", 1, NOON)]
+        asked = len(peer.asked)
+        assert asked == 1
+        peer.upload = None
+        async with daemon(tmp_path / "state", url, at=NOON + 4 * MINUTE) as ground:
+            told = (await ground.get("/v1/status"))["providers"]["openai"]
+            assert told["paused_until"] == rfc3339(NOON + 300_000)
+            assert told["pause_reason"] == "unavailable"
+            await look_round(ground)
+            assert len(peer.asked) == asked, "the new process asked a provider that had asked to wait"
+            ground.clock.set(NOON + 8 * MINUTE)
+            ground.daemon.worker.wake(0)
+            assert await kept(ground, 0) == []
+            assert (await ground.get("/v1/status"))["providers"]["openai"]["paused_until"] is None
+        async with daemon(tmp_path / "state", url, at=NOON + 9 * MINUTE) as ground:
+            assert (await ground.get("/v1/status"))["providers"]["openai"]["paused_until"] is None
+            assert not (await ground.row(operation)).is_terminal
+
+
+async def test_a_pause_that_the_last_action_opened_is_kept_at_the_stop(tmp_path: Path) -> None:
+    """The stop comes while the request is under way: no pass of the worker follows its answer."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        asked.set()
+        await go_on.wait()
+        return await UNAVAILABLE(request)
+
+    async with serving(Peer(upload=slow).app()) as url:
+        async with daemon(tmp_path / "state", url) as ground:
+            await ground.start()
+            await asked.wait()
+            asyncio.get_running_loop().call_later(0.2, go_on.set)
+        connection = sqlite3.connect(tmp_path / "state" / "reconciled.db")
+        assert connection.execute("SELECT until_at FROM pauses").fetchall() == [(NOON + 300_000,)]
+        connection.close()
+
+
+async def test_a_restart_with_a_mended_key_tries_one_request_at_once(tmp_path: Path) -> None:
+    peer = Peer(upload=refusal(401))
+    async with serving(peer.app()) as url:
+        async with daemon(tmp_path / "state", url) as ground:
+            operation = await ground.start()
+            assert (await kept(ground, 1))[0][2] == "credentials_refused"
+        peer.upload = None
+        async with daemon(tmp_path / "state", url) as ground:
+            ground.clock.set(NOON + MINUTE * 6)  # the row itself waited too
+
+            async def is_observed() -> bool:
+                ground.daemon.worker.wake(0)
+                return (await ground.row(operation)).remote_job_id is not None
+
+            await until(is_observed)
+            assert await kept(ground, 0) == []
+
+
+async def test_a_full_disk_while_a_pause_is_kept_is_told_and_tried_again(tmp_path: Path) -> None:
+    broken = True
+
+    def full(connection: sqlite3.Connection) -> None:
+        if broken and connection.execute("SELECT count(*) FROM pauses").fetchone()[0]:
+            connection.execute("ROLLBACK")
+            raise sqlite3.OperationalError("database or disk is full")
+
+    async with (
+        serving(Peer(upload=UNAVAILABLE).app()) as url,
+        running(
+            tmp_path / "state",
+            providers={"openai": provider(f"{url}/v1")},
+            worker=True,
+            hooks=Hooks(before_commit=full),
+        ) as ground,
+    ):
+        await ground.start()
+
+        async def is_told() -> bool:
+            return any(entry["event"] == "pauses_not_kept" for entry in ground.logged)
+
+        await until(is_told)
+        broken = False
+        ground.daemon.worker.wake(0)
+        assert len(await kept(ground, 1)) == 1
+
+
+async def test_the_store_keeps_changes_and_forgets_pauses(tmp_path: Path) -> None:
+    path = tmp_path / "reconciled.db"
+    other = Pause(NOON + 5, "failures: read_timeout", 7, NOON - 5)
+    async with opened(path) as ground:
+        assert await ground.store.pauses() == {}
+        await ground.store.keep_pauses({"a": LASTING, "b": other})
+        await ground.store.keep_pauses({"a": other, "never": NO_PAUSE})
+        assert await ground.store.pauses() == {"a": other, "b": other}
+    async with opened(path) as ground:
+        assert await ground.store.pauses() == {"a": other, "b": other}
+        await ground.store.keep_pauses({"a": NO_PAUSE, "b": LASTING})
+        assert await ground.store.pauses() == {"b": LASTING}
+
+
+async def test_a_failure_that_opens_no_pause_is_no_row(tmp_path: Path) -> None:
+    async with serving(Peer(upload=refusal(500)).app()) as url, daemon(tmp_path / "state", url) as ground:
+        operation = await ground.start()
+
+        async def has_failed() -> bool:
+            return (await ground.row(operation)).schedule.errors == 1
+
+        await until(has_failed)
+        await look_round(ground)
+        assert await kept(ground, 0) == []
