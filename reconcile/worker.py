@@ -137,9 +137,8 @@ class Worker:
         except StoreBroken:
             raise
         except StoreError as fault:
-            self._log.warning(
-                "pauses_not_kept", providers=sorted(changed), error=str(fault)
-            )  # the next pass tries again
+            # The next pass tries again; meanwhile the pause holds all the same.
+            self._log.warning("pauses_not_kept", providers=sorted(changed), error=str(fault))
             return
         for name, pause in changed.items():
             if pause.is_open:
