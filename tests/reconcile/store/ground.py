@@ -39,6 +39,7 @@ TABLES: Final = (
     "starts",
     "schedule",
     "history",
+    "pauses",
     "requests",
     "observations",
     "events",
