@@ -27,6 +27,9 @@ _NS_PER_MS: Final = 1_000_000
 _ABOUT_THE_PROVIDER: Final = frozenset({401, 403, 408, 429})
 #: Why a pause was opened at once, by status.
 _OPENS_AT_ONCE: Final = {401: "credentials_refused", 429: "rate_limited", 503: "unavailable"}
+_RETRY_AFTER: Final = "retry_after: "
+#: Reasons of a provider that asks to be left alone.
+_ASKED_FOR: Final = frozenset({_OPENS_AT_ONCE[429], _OPENS_AT_ONCE[503]})
 #: Account, key or path: a create refused so was not made, and the next would be refused alike. While a pause for it
 #: is probed, the same statuses do not show that the cause is gone, whatever the probe asked for.
 NOT_ACCEPTED: Final = "create_not_accepted"
@@ -134,13 +137,14 @@ def after_success(pause: Pause, *, now_ms: int) -> Pause:
 def after_restart(pause: Pause, *, now_ms: int) -> Pause:
     """The pause that a new process finds in its file.
 
-    An operator who mended a key or an address starts anew to see it work: such a pause lets its probe go at once, and
-    goes on if that fails. A bound on the rest keeps a clock that was ahead from silencing a provider for long.
+    What the provider asked for is kept. Any other pause is our own caution, and an operator who mended a key or an
+    address starts anew to see it work: it lets a probe go with the next row that is due, and goes on if that fails. The
+    bound keeps a clock that was ahead from silencing a provider for long.
     """
     if pause.until_ms is None:
         return pause
-    is_ours_to_mend = pause.reason in (_OPENS_AT_ONCE[401], NOT_ACCEPTED)
-    return replace(pause, until_ms=min(pause.until_ms, now_ms + (0 if is_ours_to_mend else RETRY_AFTER_CAP_MS)))
+    is_asked_for = pause.reason in _ASKED_FOR or pause.reason.startswith(_RETRY_AFTER)
+    return replace(pause, until_ms=min(pause.until_ms, now_ms + (RETRY_AFTER_CAP_MS if is_asked_for else 0)))
 
 
 def may_send(pause: Pause, now_ms: int) -> bool:
@@ -165,7 +169,7 @@ def _reason(status: int | None, error_class: str, *, not_accepted: bool, asked_t
         return _OPENS_AT_ONCE[status]
     if not_accepted:
         return NOT_ACCEPTED
-    return f"retry_after: {error_class}" if asked_to_wait else None
+    return f"{_RETRY_AFTER}{error_class}" if asked_to_wait else None
 
 
 def _backoff_ms(failures: int, draw: float) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from reconcile.errors import StoreBroken, StoreBusy
+from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
 from reconcile.store import claims, events, evidence, history, items, pauses, rows, starts
@@ -146,8 +146,11 @@ class Store:
         return await items.tally(self._scanner, operation_id, attempt)
 
     async def pauses(self) -> dict[str, Pause]:
-        """The pauses that last, by provider."""
-        return await pauses.load(self._reader)
+        """The pauses that last, by provider; read at the start. Raises: StoreError."""
+        try:
+            return await pauses.load(self._reader)
+        except sqlite3.Error as fault:
+            raise _store_error(f"the pauses cannot be read: {fault}", fault) from fault
 
     async def counts(self) -> dict[str, int]:
         """Operations by state."""
@@ -225,11 +228,14 @@ async def open_store(
         for connection in opened:
             await connection.close()
         if isinstance(fault, sqlite3.Error):
-            told = f"{path} cannot be opened: {fault}"
-            raise (StoreBroken(told) if is_broken(fault) else StoreBusy(told)) from fault
+            raise _store_error(f"{path} cannot be opened: {fault}", fault) from fault
         raise
     kinds = (starts.kind(judge), evidence.kind(judge), events.kind(judge, has_read), claims.claim_kind())
     return Store(group, opened[0], opened[1], opened[2], kinds)
+
+
+def _store_error(told: str, fault: sqlite3.Error) -> StoreError:
+    return StoreBroken(told) if is_broken(fault) else StoreBusy(told)
 
 
 def read_only_uri(path: str) -> str:

@@ -222,18 +222,28 @@ def test_a_good_answer_to_what_was_sent_before_the_pause_does_not_end_it() -> No
 
 
 def test_a_new_process_goes_on_with_the_pause_that_it_finds() -> None:
-    pause = failed(status=429, retry_after_ms=60_000)
-    assert after_restart(pause, now_ms=NOW + 10) == pause
+    for status in (429, 503, 500):
+        pause = failed(status=status, retry_after_ms=60_000)
+        assert after_restart(pause, now_ms=NOW + 10) == pause
     assert after_restart(NO_PAUSE, now_ms=NOW) == NO_PAUSE
 
 
-@pytest.mark.parametrize("changes", [{"status": 401}, {"status": 402, "create_not_accepted": True}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": 401},
+        {"status": 402, "create_not_accepted": True},
+        {"status": 403},
+        {"status": None, "error_class": "dns"},
+    ],
+)
 def test_a_new_process_probes_at_once_what_an_operator_may_have_mended(changes: dict[str, Any]) -> None:
-    found = after_restart(failed(**changes), now_ms=NOW + 10)
+    pause = Pause(None, "", 4, None)
+    found = after_restart(failed(pause, **changes), now_ms=NOW + 10)
     assert max_in_flight(found, 8, NOW + 10) == 1
     again = failed(found, now_ms=NOW + 20, **changes)
     assert not may_send(again, NOW + 20)
-    assert again.failures == 2
+    assert again.failures == 6
 
 
 def test_a_pause_of_a_clock_that_was_ahead_lasts_an_hour_at_most() -> None:

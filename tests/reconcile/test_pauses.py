@@ -7,11 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from handlers.bodies import rfc3339
+from reconcile.errors import StoreBusy
 from reconcile.limits import NO_PAUSE, Pause
 from reconcile.store.writer import Hooks
 from tests.handlers.ground import NOON, Ground, HandClock, provider, running, until
-from tests.handlers.test_collect import Peer, refusal, serving
+from tests.handlers.test_collect import Peer, batch, refusal, serving
 from tests.reconcile.store.ground import opened
 
 MINUTE: Final = 60_000
@@ -93,18 +96,17 @@ async def test_a_pause_that_the_last_action_opened_is_kept_at_the_stop(tmp_path:
         connection.close()
 
 
-async def test_a_restart_with_a_mended_key_tries_one_request_at_once(tmp_path: Path) -> None:
-    peer = Peer(upload=refusal(401))
+async def test_a_restart_with_a_mended_key_tries_the_next_due_request_at_once(tmp_path: Path) -> None:
+    peer = Peer(upload=refusal(401, {"Retry-After": "3600"}), reads=[batch("in_progress", output=None)])
     async with serving(peer.app()) as url:
         async with daemon(tmp_path / "state", url) as ground:
-            operation = await ground.start()
-            assert (await kept(ground, 1))[0][2] == "credentials_refused"
+            await ground.start()
+            assert await kept(ground, 1) == [("openai", NOON + 3_600_000, "credentials_refused", 1, NOON)]
         peer.upload = None
-        async with daemon(tmp_path / "state", url) as ground:
-            ground.clock.set(NOON + MINUTE * 6)  # the row itself waited too
+        async with daemon(tmp_path / "state", url, at=NOON + MINUTE) as ground:
+            operation = await ground.start()
 
             async def is_observed() -> bool:
-                ground.daemon.worker.wake(0)
                 return (await ground.row(operation)).remote_job_id is not None
 
             await until(is_observed)
@@ -151,6 +153,16 @@ async def test_the_store_keeps_changes_and_forgets_pauses(tmp_path: Path) -> Non
         assert await ground.store.pauses() == {"a": other, "b": other}
         await ground.store.keep_pauses({"a": NO_PAUSE, "b": LASTING})
         assert await ground.store.pauses() == {"b": LASTING}
+
+
+async def test_pauses_that_cannot_be_read_end_the_start_with_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "reconciled.db"
+    async with opened(path) as ground:
+        connection = sqlite3.connect(path)
+        connection.execute("DROP TABLE pauses")
+        connection.close()
+        with pytest.raises(StoreBusy, match="the pauses cannot be read: no such table"):
+            await ground.store.pauses()
 
 
 async def test_a_failure_that_opens_no_pause_is_no_row(tmp_path: Path) -> None:
