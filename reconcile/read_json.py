@@ -31,6 +31,8 @@ MAX_VALUES: Final = 1_000_000
 SMALL: Final = MAX_VALUES
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
+#: The largest count that is believed. 10^9: arbitrary, far beyond 100,000 items; sums of such counts fit any column.
+MAX_COUNT: Final = 10**9
 
 # Possessive throughout, and an open string runs to the end: a pattern that backtracks would be quadratic on `"\"\"\"…`.
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
@@ -90,6 +92,14 @@ def read_id(value: object, *, what: str) -> str:
     return value
 
 
+def read_path_id(value: object, *, what: str) -> str:
+    """An id that will stand in a path. Raises: Unreadable, also for `.` and `..`, which no quoting holds in place."""
+    name = read_id(value, what=what)
+    if name in (".", ".."):
+        raise Unreadable(f"{what}: a dot segment")
+    return name
+
+
 def text(obj: Mapping[str, JsonValue], key: str) -> str | None:
     """The string at `key`; None where it is absent, null or something else."""
     value = obj.get(key)
@@ -100,6 +110,12 @@ def integer(obj: Mapping[str, JsonValue], key: str) -> int | None:
     """The integer at `key`; None where it is absent, null or something else. true is no integer, nor is 1.0."""
     value = obj.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def count(obj: Mapping[str, JsonValue], key: str) -> int | None:
+    """The integer at `key` where it can be a number of things: not below 0, not above `MAX_COUNT`."""
+    number = integer(obj, key)
+    return number if number is not None and 0 <= number <= MAX_COUNT else None
 
 
 def mapping(obj: Mapping[str, JsonValue], key: str) -> dict[str, JsonValue] | None:

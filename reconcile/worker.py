@@ -127,9 +127,8 @@ class Worker:
 
     async def _keep_pauses(self) -> None:
         """Write down the pauses that were opened, grew longer or ended since the last pass."""
-        lasting = {name: peer.pause for name, peer in self._peers.items() if peer.pause.is_open}
-        over = {name: limits.NO_PAUSE for name in self._peers if name in self._kept and name not in lasting}
-        changed = {name: pause for name, pause in lasting.items() if self._kept.get(name) != pause} | over
+        pauses = {name: peer.pause if peer.pause.is_open else limits.NO_PAUSE for name, peer in self._peers.items()}
+        changed = {name: pause for name, pause in pauses.items() if pause != self._kept.get(name, limits.NO_PAUSE)}
         if not changed:
             return
         try:
@@ -140,11 +139,7 @@ class Worker:
             # The next pass tries again; meanwhile the pause holds all the same.
             self._log.warning("pauses_not_kept", providers=sorted(changed), error=str(fault))
             return
-        for name, pause in changed.items():
-            if pause.is_open:
-                self._kept[name] = pause
-            else:
-                del self._kept[name]
+        self._kept |= changed
 
     def _look_again(self, name: str, next_at: UnixMs) -> UnixMs | None:
         """When a provider's next row can be taken; None: when a running action ends, which wakes the loop."""

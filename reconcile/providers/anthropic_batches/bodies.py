@@ -9,13 +9,11 @@ from typing import Final
 from reconcile.errors import Unreadable
 from reconcile.model import Observation, RemoteError, ResultRef
 from reconcile.provider import HttpResponse
-from reconcile.read_json import JsonValue, integer, mapping, read_id, read_object, text
+from reconcile.read_json import JsonValue, count, mapping, read_id, read_object, read_path_id, text
 from reconcile.schedule import read_time_ms
 
 #: Characters kept of a provider's message. 1,000: arbitrary; real ones have one or two sentences.
 MAX_MESSAGE: Final = 1_000
-#: The largest count that is believed. 10^9: arbitrary, far beyond 100,000 requests; sums of such counts fit any column.
-MAX_COUNT: Final = 10**9
 
 ENDED: Final = "ended"
 _NOT_FOUND: Final = "not_found_error"
@@ -31,17 +29,9 @@ _FINISHED: Final = ("succeeded", "errored", "canceled", "expired")
 _WORTH_ANOTHER_TRY: Final = frozenset({"rate_limit_error", "api_error", "timeout_error", "overloaded_error"})
 
 
-def path_id(value: object, *, what: str) -> str:
-    """An id that will stand in a path. Raises: Unreadable, also for `.` and `..`, which no quoting holds in place."""
-    name = read_id(value, what=what)
-    if name in (".", ".."):
-        raise Unreadable(f"{what}: a dot segment")
-    return name
-
-
 def created(batch: dict[str, JsonValue]) -> Observation:
     """The create answer. Its id is never thrown away for a flaw beside it: the next read tells the rest."""
-    job_id = path_id(batch.get("id"), what="id")
+    job_id = read_path_id(batch.get("id"), what="id")
     try:
         return observation(batch)
     except Unreadable:
@@ -61,7 +51,7 @@ def observation(batch: dict[str, JsonValue]) -> Observation:
     return Observation(
         word=_end_word(batch, counts) if has_ended else status,
         # Without an id it is still the answer to the read of one; whether an id is the one asked for, the caller sees.
-        remote_job_id=None if job_id is None else path_id(job_id, what="id"),
+        remote_job_id=None if job_id is None else read_path_id(job_id, what="id"),
         remote_status=status,
         results=_results(batch) if has_ended else (),
         results_gone=has_ended and _is_set(batch, "archived_at"),
@@ -74,9 +64,9 @@ def observation(batch: dict[str, JsonValue]) -> Observation:
 
 def _end_word(batch: Mapping[str, JsonValue], counts: Mapping[str, JsonValue]) -> str:
     """What the counts say of the end. A cancel that came too late, or that nothing could obey, cancelled nothing."""
-    if _is_set(batch, "cancel_initiated_at") and _count(counts, "canceled"):
+    if _is_set(batch, "cancel_initiated_at") and count(counts, "canceled"):
         return f"{ENDED}+canceled"
-    return f"{ENDED}+expired" if _count(counts, "expired") else ENDED
+    return f"{ENDED}+expired" if count(counts, "expired") else ENDED
 
 
 def _is_set(batch: Mapping[str, JsonValue], key: str) -> bool:
@@ -87,21 +77,16 @@ def _results(batch: Mapping[str, JsonValue]) -> tuple[ResultRef, ...]:
     """The results file where it is named and still there: an archived batch may go on naming it."""
     if _is_set(batch, "archived_at") or not _is_set(batch, "results_url"):
         return ()
-    return (ResultRef(path_id(batch["results_url"], what="results_url")),)
+    return (ResultRef(read_path_id(batch["results_url"], what="results_url")),)
 
 
 def _totals(counts: Mapping[str, JsonValue]) -> tuple[int | None, int | None]:
     """Finished items, however they ended, and all: the five counts always add up to the number of requests."""
-    finished = [_count(counts, key) for key in _FINISHED]
+    finished = [count(counts, key) for key in _FINISHED]
     known = [number for number in finished if number is not None]
-    every = [*known, number] if (number := _count(counts, "processing")) is not None else []
+    every = [*known, number] if (number := count(counts, "processing")) is not None else []
     total = sum(every) if len(every) == len(_FINISHED) + 1 else 0
     return sum(known) if known else None, total or None
-
-
-def _count(counts: Mapping[str, JsonValue], key: str) -> int | None:
-    number = integer(counts, key)
-    return number if number is not None and 0 <= number <= MAX_COUNT else None
 
 
 def listed(entries: list[JsonValue]) -> Iterator[Observation]:

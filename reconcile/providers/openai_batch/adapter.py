@@ -28,7 +28,7 @@ from reconcile.model import JsonObject, Observation, Operation, ResultRef
 from reconcile.provider import FilePart, HttpRequest, HttpResponse, Item, Multipart, Page, Purpose, Step
 from reconcile.providers.openai_batch import bodies, start
 from reconcile.providers.openai_batch.contract import CONTRACT
-from reconcile.read_json import listing, mapping, read_id, read_object
+from reconcile.read_json import listing, mapping, read_id, read_object, read_path_id
 from reconcile.schedule import read_time_ms
 
 UPLOAD: Final = "upload"
@@ -178,7 +178,7 @@ class OpenAIBatch:
         word = read_id(rest if is_batch else event_type.rpartition(".")[2], what="type")
         return Observation(
             word=word,
-            remote_job_id=None if job_id is None and not is_batch else bodies.path_id(job_id, what="data.id"),
+            remote_job_id=None if job_id is None and not is_batch else read_path_id(job_id, what="data.id"),
             remote_status=word if is_batch else event_type,
             provider_at=read_time_ms(event.get("created_at")),
         )
@@ -206,7 +206,7 @@ def _read_upload(response: HttpResponse) -> StepDone | CreateRejected | CreateNo
     """No job can come of an upload, so that every failure but a plain no is tried again."""
     if 200 <= response.status < 300:
         try:
-            return StepDone(UPLOAD, bodies.path_id(read_object(response.body).get("id"), what="id"))
+            return StepDone(UPLOAD, read_path_id(read_object(response.body).get("id"), what="id"))
         except Unreadable:
             return CreateNotAccepted("unreadable")
     if response.status in _UPLOAD_REFUSED:

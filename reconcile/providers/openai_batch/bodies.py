@@ -10,13 +10,22 @@ from reconcile.errors import Unreadable
 from reconcile.model import ENDS, Observation, Progress, RemoteError, ResultRef, VerdictKind
 from reconcile.provider import HttpResponse
 from reconcile.providers.openai_batch.contract import WORDS
-from reconcile.read_json import JsonValue, integer, listing, mapping, read_id, read_json, read_object, text
+from reconcile.read_json import (
+    JsonValue,
+    count,
+    integer,
+    listing,
+    mapping,
+    read_id,
+    read_json,
+    read_object,
+    read_path_id,
+    text,
+)
 from reconcile.schedule import read_time_ms
 
 #: Characters kept of a provider's message. 1,000: arbitrary; real ones have one or two sentences.
 MAX_MESSAGE: Final = 1_000
-#: The largest count that is believed. 10^9: arbitrary, far beyond 50,000 items; sums of such counts fit any column.
-MAX_COUNT: Final = 10**9
 
 #: When the provider says it entered a status.
 _TIME_OF: Final[Mapping[str, str]] = {
@@ -40,17 +49,9 @@ _OUTCOME_OF: Final[Mapping[str, str]] = {
 _WORTH_ANOTHER_TRY: Final = frozenset({"token_limit_exceeded", "rate_limit_exceeded", "server_error"})
 
 
-def path_id(value: object, *, what: str) -> str:
-    """An id that will stand in a path. Raises: Unreadable, also for `.` and `..`, which no quoting holds in place."""
-    name = read_id(value, what=what)
-    if name in (".", ".."):
-        raise Unreadable(f"{what}: a dot segment")
-    return name
-
-
 def created(batch: dict[str, JsonValue]) -> Observation:
     """The create answer. Its id is never thrown away for a flaw beside it: the next read tells the rest."""
-    job_id = path_id(batch.get("id"), what="id")
+    job_id = read_path_id(batch.get("id"), what="id")
     try:
         return observation(batch)
     except Unreadable:
@@ -69,7 +70,7 @@ def observation(batch: dict[str, JsonValue]) -> Observation:
     return Observation(
         word=status,
         # Without an id it is still the answer to the read of one; whether an id is the one asked for, the caller sees.
-        remote_job_id=None if job_id is None else path_id(job_id, what="id"),
+        remote_job_id=None if job_id is None else read_path_id(job_id, what="id"),
         remote_status=status,
         progress=None if has_ended else _progress(finished, total),
         results=_results(batch) if holds_results else (),
@@ -84,7 +85,7 @@ def observation(batch: dict[str, JsonValue]) -> Observation:
 def _results(batch: Mapping[str, JsonValue]) -> tuple[ResultRef, ...]:
     """The files that are named: null and an empty string name none (https://github.com/tobert/kaibo/pull/93)."""
     return tuple(
-        ResultRef(path_id(batch[field], what=field), role)
+        ResultRef(read_path_id(batch[field], what=field), role)
         for field, role in _RESULT_FIELDS
         if batch.get(field) not in (None, "")
     )
@@ -93,14 +94,9 @@ def _results(batch: Mapping[str, JsonValue]) -> tuple[ResultRef, ...]:
 def _counts(batch: Mapping[str, JsonValue]) -> tuple[int | None, int | None]:
     """Finished items (failed ones too) and all. A total of 0 is what stands there before anything was counted."""
     counts = mapping(batch, "request_counts") or {}
-    completed, failed, total = (_count(counts, key) for key in ("completed", "failed", "total"))
+    completed, failed, total = (count(counts, key) for key in ("completed", "failed", "total"))
     finished = None if completed is None and failed is None else (completed or 0) + (failed or 0)
     return finished, total or None
-
-
-def _count(counts: Mapping[str, JsonValue], key: str) -> int | None:
-    number = integer(counts, key)
-    return number if number is not None and 0 <= number <= MAX_COUNT else None
 
 
 def _progress(finished: int | None, total: int | None) -> Progress | None:
