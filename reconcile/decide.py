@@ -37,6 +37,7 @@ from reconcile.evidence import (
 )
 from reconcile.model import Change, Operation, UnixMs
 from reconcile.rules import collecting, creating, deciding, observing, waiting, wishes
+from reconcile.schedule import Pace
 from reconcile.states import CREATING, State
 
 __all__ = ["decide", "next_action"]
@@ -50,14 +51,14 @@ def decide(
     now: UnixMs,
     draw: float,
     cause: str,
-    sweeping: bool = False,
+    pace: Pace = Pace.POLLED,
 ) -> Change:
     """What `op` becomes by `evidence`.
 
     `cause` names the record that the history rows point at ("observation:ID", "request:ID", "person:ID", ...);
-    `draw` in [0, 1) feeds the jitter; `sweeping`: webhooks are known to arrive, so reads may wait for the sweep.
+    `draw` in [0, 1) feeds the jitter; `pace`: how the jobs of this provider are watched just now.
     """
-    draft = Draft(op, contract, now=now, draw=draw, cause=cause, sweeping=sweeping)
+    draft = Draft(op, contract, now=now, draw=draw, cause=cause, pace=pace)
     if op.state is State.CONTRACT_VIOLATION and not isinstance(evidence, DeadlinePassed | PersonDecided):
         _keep_only(draft, evidence)
     else:

@@ -10,9 +10,10 @@ from typing import Any
 from reconcile import deadlines
 from reconcile.contract import Contract
 from reconcile.model import Attention, Change, Entry, EntryKind, JsonObject, Operation, UnixMs, Verdict
-from reconcile.schedule import poll_delay_ms
+from reconcile.schedule import Pace, poll_delay_ms
 from reconcile.states import (
     ACTIONS,
+    LISTED,
     REASON_OF,
     STOPPED,
     TERMINAL,
@@ -51,9 +52,7 @@ def next_action(op: Operation) -> Action | None:
 class Draft:
     """A row on its way from `op` to the next; `finish` gives the change."""
 
-    def __init__(
-        self, op: Operation, contract: Contract, *, now: UnixMs, draw: float, cause: str, sweeping: bool
-    ) -> None:
+    def __init__(self, op: Operation, contract: Contract, *, now: UnixMs, draw: float, cause: str, pace: Pace) -> None:
         self.before = op
         self.op = op
         self.contract = contract
@@ -64,10 +63,11 @@ class Draft:
         self.is_news = False
         self.found_by_sweep = False
         self._draw = draw
-        self._sweeping = sweeping
+        self._pace = pace
         self._entries: list[Entry] = []
         self._next_at: UnixMs | None = None
         self._rung = False
+        self._is_carried = False
 
     def set(self, **values: Any) -> None:
         """Change plain fields of the row."""
@@ -125,7 +125,7 @@ class Draft:
     def due_now(self, *, rung: bool = False) -> None:
         """The next action follows at once; `rung`: before what only the sweep would reach.
 
-        Where polling has stopped, being due before the deadline means that one read is owed.
+        Where polling has stopped, being rung means that one read is owed.
         """
         self._next_at = self.now
         self._rung = rung
@@ -133,6 +133,10 @@ class Draft:
     def due_by_polls(self, *, hint_ms: int | None = None) -> None:
         """The next read follows by the backoff over unchanged polls; where polling has stopped, none does."""
         if self.op.state in STOPPED:
+            return
+        if self._pace is Pace.LISTED and self.op.state in LISTED:
+            # The list shows it to whoever reads it: its own due time is its deadline, or a ring.
+            self._next_at, self._is_carried = None, True
             return
         schedule = self.op.schedule
         self._next_at = self.now + self._delay(schedule.polls, hint_ms=hint_ms)
@@ -144,7 +148,7 @@ class Draft:
     def _delay(
         self, n: int, *, retry_after_ms: int | None = None, hint_ms: int | None = None, plain: bool = False
     ) -> int:
-        sweeping = not plain and (self._sweeping or self.op.state in _SLOW)
+        sweeping = not plain and (self._pace is not Pace.POLLED or self.op.state in _SLOW)
         return poll_delay_ms(
             self.contract.poll,
             max(1, n),
@@ -159,7 +163,7 @@ class Draft:
             return None
         if ACTIONS[state] is Action.POLL:
             return self.now + poll_delay_ms(
-                self.contract.poll, 1, draw=self._draw, sweeping=state in _SLOW or self._sweeping
+                self.contract.poll, 1, draw=self._draw, sweeping=state in _SLOW or self._pace is not Pace.POLLED
             )
         return self.now
 
@@ -192,7 +196,7 @@ class Draft:
         deadline = op.deadline(deadline_name) if deadline_name else None
         acts = action is not None or op.state in STOPPED
         times = [t for t in (self._next_at if acts else None, deadline) if t is not None]
-        if self._next_at is None and action is not None:
+        if self._next_at is None and action is not None and not (self._is_carried and deadline is not None):
             times.append(op.schedule.due_at)
         priority = PRIORITY_OF[action] if action else Priority.SWEPT
         self.set_schedule(

@@ -186,6 +186,29 @@ class Attention:
     reason: str
     since: UnixMs
     message: str = ""
+    #: When half of the time for an answer had passed and the question was put once more.
+    reminded_at: UnixMs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What people are told without being asked anything (G8): it changes no state, and goes when its cause is gone.
+
+    It speaks of a provider, of an operation, or of neither. `evidence` is shown as it is.
+    """
+
+    reason: str
+    since: UnixMs
+    message: str
+    provider: str | None = None
+    operation_id: str | None = None
+    evidence: JsonObject = field(default_factory=dict)
+
+    @property
+    def notice_id(self) -> str:
+        """Reason and subject: one cause is one notice, however often it is seen."""
+        subject = self.operation_id or self.provider
+        return self.reason if subject is None else f"{self.reason}.{subject}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +291,8 @@ class Operation:
     results_gone: bool = False
     finished_items: int | None = None
     total_items: int | None = None
+    #: When the provider drops the results of the ended job, as far as its contract says (J7).
+    results_kept_until: UnixMs | None = None
     collect_attempt: int = 0
     #: The provider gave no read that could confirm the end: the verified event stands alone (C8).
     unconfirmed: bool = False

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from typing import Final, Protocol
 
 #: Retry-After is honoured up to this, ms, even where a provider's poll cap is shorter. 1 h: design's default.
@@ -33,6 +34,17 @@ _RFC_3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
+
+
+class Pace(StrEnum):
+    """How the open jobs of one provider are watched just now."""
+
+    #: Each job by reads of its own, over [base, cap]: nothing else tells of its end.
+    POLLED = "polled"
+    #: Webhooks are known to arrive, so reads of its own wait for the sweep: [base, sweep].
+    SWEPT = "swept"
+    #: The account's list is read for all of them: a job has a read of its own only where the list does not show it.
+    LISTED = "listed"
 
 
 class PollPlan(Protocol):

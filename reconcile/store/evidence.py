@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from reconcile.errors import IllegalTransition, WriteRefused
 from reconcile.evidence import Accepted, EventSeen, Evidence, FinishedAtOnce, JobIsHeld
-from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
+from reconcile.model import Change, Entry, EntryKind, Notice, Observation, Operation, UnixMs
 from reconcile.states import ACTIONS, Priority, is_legal
-from reconcile.store import kept_events, rows
+from reconcile.store import kept_events, notices, rows
 from reconcile.store.history import Appender
 from reconcile.store.writer import Done, Kind
 
@@ -146,6 +146,7 @@ class Applier:
         self._ended: list[tuple[int]] = []
         self._requests: list[tuple[Any, ...]] = []
         self._observations: list[tuple[Any, ...]] = []
+        self._notices: list[Notice] = []
 
     def load(self, operation_ids: Sequence[str]) -> None:
         """Read the rows that the batch concerns, in one go."""
@@ -184,6 +185,7 @@ class Applier:
         self._connection.executemany(_KEEP_REQUEST, self._requests)
         self._connection.executemany(_KEEP_OBSERVATION, self._observations)
         self._history.flush()
+        notices.tell(self._connection, self._notices)
 
     def _unless_held(self, key: int, op: Operation, change: Change, arrival: Arrival) -> Change:
         """A job that another operation holds is never taken: that is a violation of the contract, for a person (B4)."""
@@ -218,6 +220,11 @@ class Applier:
                 continue
             if not is_legal(entry.from_state, entry.to_state):
                 raise IllegalTransition(op.operation_id, entry.from_state, entry.to_state)
+        self._notices += [
+            Notice("contradiction", arrival.at, entry.reason, operation_id=op.operation_id)
+            for entry in change.entries
+            if entry.kind is EntryKind.CONTRADICTION
+        ]
         if change.entries:
             seq, head = self._history.append(
                 key, after_head(op, after), change.entries, at=arrival.at, actor=arrival.actor

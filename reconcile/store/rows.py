@@ -44,7 +44,9 @@ SELECT: Final = (
 )
 
 _PLAIN: Final = ("input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt")
-_PLAIN_LATER: Final = ("results_gone", "unconfirmed", "contradictions", "parent", "adopted", "resends")
+_PLAIN_LATER: Final = (
+    "results_gone", "results_kept_until", "unconfirmed", "contradictions", "parent", "adopted", "resends",
+)  # fmt: skip
 _WORDS: Final = ("labels", "steps")
 _NESTED: Final[Mapping[str, Callable[..., Any]]] = {
     "spans": Spans,

@@ -7,19 +7,22 @@ from typing import Any, Final
 
 from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
-from reconcile.model import Operation, UnixMs
-from reconcile.store import claims, events, evidence, history, items, pauses, rows, starts
+from reconcile.model import Notice, Operation, UnixMs
+from reconcile.states import REASON_OF
+from reconcile.store import claims, events, evidence, history, items, notices, pauses, rows, starts
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
 from reconcile.store.evidence import Arrival, Judge, Seen
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place, Tally
+from reconcile.store.notices import Acknowledgement, Standing
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, is_broken, open_writer
 
 #: Rows of a list or a history that one read gives at most.
 MAX_PAGE: Final = 1000
+_ASKING: Final = ", ".join(f"'{state}'" for state in REASON_OF)
 
 
 class Store:
@@ -73,6 +76,19 @@ class Store:
         """Keep, or forget, the pauses of the providers named. Raises: StoreError."""
         await self._group.write(pauses.KEEP, changed)
 
+    async def stand(self, standing: Sequence[Notice]) -> tuple[list[str], list[str]]:
+        """Bring the notices of what lasts to what stands now; the ids opened and closed. Raises: StoreError."""
+        changed: tuple[list[str], list[str]] = await self._group.write(notices.STAND, Standing(tuple(standing)))
+        return changed
+
+    async def tell(self, happened: Sequence[Notice]) -> None:
+        """Keep notices of what happened. Raises: StoreError."""
+        await self._group.write(notices.TELL, happened)
+
+    async def acknowledge(self, notice_id: str, *, by: str, because: str, at: UnixMs) -> bool:
+        """Take a notice from the inbox; False where none of that id waits there. Raises: StoreError."""
+        return bool(await self._group.write(notices.ACKNOWLEDGE, Acknowledgement(notice_id, by, because, at)))
+
     async def index(self, part: ItemSlice) -> None:
         """Write a slice of item rows. Raises: StoreError."""
         await self._group.write(items.INSERT, part)
@@ -110,6 +126,20 @@ class Store:
         sql = f"{sql} WHERE {' AND '.join(where)} ORDER BY o.key DESC LIMIT ?"
         found = await self._reader.execute_fetchall(sql, (*parameters, min(limit, MAX_PAGE)))
         return [rows.load(row)[1] for row in found]
+
+    async def questions(self, *, after: str | None, limit: int) -> list[Operation]:
+        """Operations that wait for a person, oldest first, after the one named."""
+        where, parameters = [f"o.state IN ({_ASKING})"], []
+        if after is not None:
+            where.append("o.key > (SELECT key FROM operations WHERE operation_id = ?)")
+            parameters.append(after)
+        sql = f"{rows.SELECT} WHERE {' AND '.join(where)} ORDER BY o.key LIMIT ?"
+        found = await self._reader.execute_fetchall(sql, (*parameters, min(limit, MAX_PAGE)))
+        return [rows.load(row)[1] for row in found]
+
+    async def notices(self) -> list[Notice]:
+        """What people are told and nobody has acknowledged, oldest first."""
+        return await notices.load(self._reader)
 
     async def history(self, operation_id: str, *, after: int = 0, limit: int = MAX_PAGE) -> list[HistoryRow]:
         """An operation's history after a sequence number, oldest first."""

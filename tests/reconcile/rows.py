@@ -28,6 +28,7 @@ from reconcile.model import (
     Verdict,
     VerdictKind,
 )
+from reconcile.schedule import Pace
 from reconcile.states import State
 
 S = State
@@ -246,10 +247,10 @@ def step(
     now: int = NOW,
     draw: float = 0.0,
     cause: str = "observation:1",
-    sweeping: bool = False,
+    pace: Pace = Pace.POLLED,
 ) -> Change:
     """One decision, checked against everything that must hold of any decision."""
-    change = decide(op, contract, evidence, now=now, draw=draw, cause=cause, sweeping=sweeping)
+    change = decide(op, contract, evidence, now=now, draw=draw, cause=cause, pace=pace)
     check_change(op, change, now)
     return change
 

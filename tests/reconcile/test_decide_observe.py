@@ -7,6 +7,7 @@ import pytest
 from reconcile.draft import next_action
 from reconcile.evidence import JobGone, JobRead, ReadFailed
 from reconcile.model import EntryKind, Observation, Progress, RemoteError, Summary
+from reconcile.schedule import Pace
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     BASE,
@@ -190,8 +191,26 @@ def test_polls_of_a_job_that_does_not_change_grow_apart_up_to_the_cap() -> None:
 
 
 def test_with_healthy_webhooks_polls_are_spread_up_to_the_sweep() -> None:
-    after = step(in_state(S.OBSERVING), read("running"), draw=HIGHEST, sweeping=True).operation
+    after = step(in_state(S.OBSERVING), read("running"), draw=HIGHEST, pace=Pace.SWEPT).operation
     assert after.schedule.due_at == NOW + SWEEP
+
+
+@pytest.mark.parametrize("state", [S.ACCEPTED, S.OBSERVING, S.BLOCKED])
+def test_where_the_list_is_read_for_all_a_job_is_due_by_itself_only_at_its_deadline(state: S) -> None:
+    before = in_state(state)
+    after = step(before, read("running"), draw=0.0, pace=Pace.LISTED).operation
+    assert NOW < after.schedule.due_at == after.schedule.deadline_at
+
+
+@pytest.mark.parametrize("state", [S.CANCELLING, S.CANCELLATION_UNCONFIRMED])
+def test_a_job_that_is_being_cancelled_is_read_by_itself_whatever_the_list_shows(state: S) -> None:
+    after = step(in_state(state), read("running"), draw=0.0, pace=Pace.LISTED).operation
+    assert after.schedule.due_at == NOW + BASE
+
+
+def test_a_failed_read_is_tried_again_by_itself_although_the_list_is_read_for_all() -> None:
+    after = step(in_state(S.OBSERVING), ReadFailed("timeout"), draw=0.0, pace=Pace.LISTED).operation
+    assert after.schedule.due_at == NOW + BASE
 
 
 @pytest.mark.parametrize(("hint", "gap"), [(1, BASE), (45_000, 45_000), (HOUR, CAP)])

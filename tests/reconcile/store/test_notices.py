@@ -1,0 +1,71 @@
+"""Notices: each present cause is told once, goes when it is over, and is out of the inbox once a person has seen it."""
+
+from pathlib import Path
+
+import pytest
+
+from reconcile.model import EntryKind, Notice
+from reconcile.states import State
+from tests.reconcile.rows import NOW
+from tests.reconcile.store.ground import opened, operation, read
+
+PAUSED = Notice("provider_paused", NOW, "openai is left alone", provider="openai", evidence={"until": 5})
+DISK = Notice("disk_low", NOW + 1, "1 GiB is left")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "reconciled.db"
+
+
+async def test_a_condition_is_told_once_however_often_it_is_seen_and_goes_when_it_is_over(path: Path) -> None:
+    async with opened(path) as ground:
+        assert await ground.store.stand([PAUSED, DISK]) == (["disk_low", "provider_paused.openai"], [])
+        assert await ground.store.stand([PAUSED, DISK]) == ([], [])
+        assert await ground.store.notices() == [PAUSED, DISK]
+        assert await ground.store.stand([DISK]) == ([], ["provider_paused.openai"])
+        assert await ground.store.notices() == [DISK]
+
+
+async def test_a_condition_that_changes_is_told_with_what_is_known_now_and_since_when_it_began(path: Path) -> None:
+    later = Notice("provider_paused", NOW + 9, "still", provider="openai", evidence={"until": 9})
+    async with opened(path) as ground:
+        await ground.store.stand([PAUSED])
+        await ground.store.stand([later])
+        (told,) = await ground.store.notices()
+    assert (told.since, told.message, told.evidence) == (NOW, "still", {"until": 9})
+
+
+async def test_an_acknowledged_condition_stays_out_of_the_inbox_until_it_comes_again(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.store.stand([PAUSED])
+        assert await ground.store.acknowledge("provider_paused.openai", by="ann", because="known", at=NOW)
+        assert not await ground.store.acknowledge("provider_paused.openai", by="bob", because="late", at=NOW)
+        await ground.store.stand([PAUSED])
+        assert await ground.store.notices() == []
+        await ground.store.stand([])
+        await ground.store.stand([PAUSED])
+        assert await ground.store.notices() == [PAUSED]
+
+
+async def test_what_happened_stays_until_it_is_acknowledged_and_is_told_anew_when_it_happens_again(path: Path) -> None:
+    stepped = Notice("clock_stepped", NOW, "by 6 s")
+    async with opened(path) as ground:
+        await ground.store.tell([stepped])
+        await ground.store.stand([])
+        assert await ground.store.notices() == [stepped]
+        await ground.store.acknowledge("clock_stepped", by="ann", because="ntp", at=NOW)
+        assert await ground.store.notices() == []
+        await ground.store.tell([Notice("clock_stepped", NOW + 5, "by 9 s")])
+        assert await ground.store.notices() == [Notice("clock_stepped", NOW + 5, "by 9 s")]
+
+
+async def test_a_contradiction_is_told_in_the_transaction_that_writes_it_into_history(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, State.RESULT_COLLECTING))
+        change = await ground.apply(1, read("running"))
+        (notice,) = await ground.store.notices()
+    (entry,) = [e for e in change.entries if e.kind is EntryKind.CONTRADICTION]
+    operation_id = change.operation.operation_id
+    assert (notice.notice_id, notice.message) == (f"contradiction.{operation_id}", entry.reason)
+    assert (notice.operation_id, notice.provider) == (operation_id, None)
