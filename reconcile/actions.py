@@ -32,7 +32,7 @@ from reconcile.ingest import Ingest
 from reconcile.model import Change, Observation, Operation
 from reconcile.provider import Page, Step
 from reconcile.seams import Clock
-from reconcile.states import STOPPED, Action, State
+from reconcile.states import STOPPED, Action, Priority, State
 from reconcile.store.claims import Claim
 
 #: Bytes shown of an answer that could not be read. 200: enough to tell a proxy's page from the provider.
@@ -86,7 +86,8 @@ class Act:
             case Action.COLLECT:
                 await self._collect(op)
             case _:  # nothing to do before the deadline, which has not come: only the due time is set right again
-                await self._fact(op, DeadlinePassed(op.state_deadline_name or ""), "clock")
+                name = op.state_deadline_name or ""
+                await self._fact(op, DeadlinePassed(name), "clock", cause=f"deadline:{name}")
 
     async def fail(self) -> None:
         """A fault of ours ended the action: told as evidence, so that budgets and deadlines still bite.
@@ -270,8 +271,8 @@ def _own_fault(op: Operation, *, may_have_sent: bool) -> Evidence | None:
 
 
 def _owed_read(op: Operation) -> Action | None:
-    """Where polling has stopped, a row that is due before its deadline was rung: it is owed one confirming read."""
-    return Action.POLL if op.state in STOPPED else None
+    """Where polling has stopped, a row that was rung is owed one confirming read."""
+    return Action.POLL if op.state in STOPPED and op.schedule.priority <= Priority.RUNG else None
 
 
 def _with_request(op: Operation, known: Operation) -> Operation:

@@ -38,5 +38,14 @@ def collect_span_ms(contract: Contract) -> int:
     return min(contract.collect_within_ms, contract.results_kept_ms)
 
 
+def half_way(op: Operation) -> UnixMs | None:
+    """When a question that nobody answers is put once more: in the middle of its time; None where none waits."""
+    name = op.state_deadline_name
+    deadline = op.deadline(name) if name else None
+    if op.attention is None or deadline is None or op.attention.reminded_at is not None:
+        return None
+    return op.attention.since + (deadline - op.attention.since) // 2
+
+
 def _or(value: int | None, default: int) -> int:
     return default if value is None else value

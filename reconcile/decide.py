@@ -63,6 +63,7 @@ def decide(
         _keep_only(draft, evidence)
     else:
         _apply(draft, evidence)
+    waiting.remind_half_way(draft)
     return draft.finish()
 
 

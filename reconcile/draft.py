@@ -62,6 +62,7 @@ class Draft:
         self.refusal: str | None = None
         self.is_news = False
         self.found_by_sweep = False
+        self.reminds = False
         self._draw = draw
         self._pace = pace
         self._entries: list[Entry] = []
@@ -141,6 +142,12 @@ class Draft:
         schedule = self.op.schedule
         self._next_at = self.now + self._delay(schedule.polls, hint_ms=hint_ms)
 
+    def due_soon(self) -> None:
+        """The next read follows by the shortest backoff, whatever else tells of the job."""
+        self.set_schedule(polls=1)
+        self._is_carried = False
+        self._next_at = self.now + self._delay(1, plain=True)
+
     def due_by_errors(self, *, retry_after_ms: int | None = None, n: int | None = None) -> None:
         """The next try follows by the backoff over errors in a row, not before Retry-After."""
         self._next_at = self.now + self._delay(n or self.op.schedule.errors, retry_after_ms=retry_after_ms, plain=True)
@@ -186,6 +193,7 @@ class Draft:
             is_news=self.is_news,
             verdict=self.verdict,
             found_by_sweep=self.found_by_sweep,
+            reminds=self.reminds,
             contract_version=self.contract.version,
         )
 
@@ -195,7 +203,9 @@ class Draft:
         deadline_name = op.state_deadline_name
         deadline = op.deadline(deadline_name) if deadline_name else None
         acts = action is not None or op.state in STOPPED
-        times = [t for t in (self._next_at if acts else None, deadline) if t is not None]
+        # A question is put again when half of its time is over; where the job is read now and then, a read sees to it.
+        again = deadlines.half_way(op) if action is None or self._is_carried else None
+        times = [t for t in (self._next_at if acts else None, again, deadline) if t is not None]
         if self._next_at is None and action is not None and not (self._is_carried and deadline is not None):
             times.append(op.schedule.due_at)
         priority = PRIORITY_OF[action] if action else Priority.SWEPT

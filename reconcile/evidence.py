@@ -82,8 +82,13 @@ class JobRead:
 
     observation: Observation
     hint_ms: int | None = None
-    #: The event that made it due, for the history's words.
+    #: What made it due before its time, for the history's words: "event:ID", "pause:PROVIDER", ...
     rung_by: str | None = None
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether an event had rung for it."""
+        return self.rung_by is not None and self.rung_by.startswith("event:")
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,6 +370,8 @@ class Change:
     verdict: Verdict | None = None
     #: An end that no event had rung for, although the provider sends events (J5).
     found_by_sweep: bool = False
+    #: Half of the time for a person's answer is over: said again (G8).
+    reminds: bool = False
     #: It came from an owner that had lost its lease: the facts are kept, the owner must not act on.
     is_late: bool = False
     #: Version of the contract that judged (J4).

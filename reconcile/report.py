@@ -50,6 +50,17 @@ class Reporter:
                 cause=entry.cause,
                 reason=entry.reason,
             )
+        if change.reminds and op.attention is not None:
+            deadline = op.deadline(op.state_deadline_name or "attention")
+            self._log.warning(
+                "question_still_open",
+                operation_id=op.operation_id,
+                trace_id=op.trace_id,
+                provider=op.provider,
+                reason=op.attention.reason,
+                since_ms=op.attention.since,
+                deadline_ms=deadline,
+            )
         if change.found_by_sweep:
             self._meters.count("ends_missed", provider=op.provider)
         if change.verdict is not None and not change.verdict.known:

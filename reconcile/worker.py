@@ -5,6 +5,7 @@ stands in the rows; a restart, a crash and a second worker all find the same thi
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ LEASE_MS: Final = 60_000
 RENEW_MS: Final = 20_000
 #: Seconds that running actions get at a stop. 20: below the unit's TimeoutStopSec (45), above most requests.
 GRACE_SECONDS: Final = 20
+#: How long all slots of a provider may be held by the same actions before its deadlines fire without their last read,
+#: seconds. 60: arbitrary, two reads long; four slow transfers must not hold up every deadline of a provider.
+STUCK_SECONDS: Final = 60
 #: Wait after the store refused a claim, ms. 1 s: arbitrary; a full disk does not clear faster.
 STORE_BUSY_MS: Final = 1_000
 
@@ -60,6 +64,8 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sleeping_until: UnixMs | None = None
+        #: When an action of a provider last began or ended, in monotonic seconds.
+        self._turned_at: dict[str, float] = {}
         #: The pauses that the file holds.
         self._kept: dict[str, Pause] = {}
 
@@ -109,8 +115,10 @@ class Worker:
         now = self._clock.now()
         room = {name: self._room(peer, now) for name, peer in self._peers.items()}
         paused = frozenset(name for name, peer in self._peers.items() if not limits.may_send(peer.pause, now))
+        full = {name: self._stuck_in(name) for name, left in room.items() if left <= 0 and name not in paused}
+        stuck = frozenset(name for name, seconds in full.items() if seconds <= 0)
         try:
-            claimed = await self._store.claim(ClaimWish(self._owner, now, LEASE_MS, room, paused))
+            claimed = await self._store.claim(ClaimWish(self._owner, now, LEASE_MS, room, paused, stuck))
         except StoreBroken:
             raise
         except StoreError as fault:
@@ -123,6 +131,7 @@ class Worker:
         times = [self._look_again(name, due_at) for name, due_at in claimed.next_due.items()]
         times += [self._peers[name].pause.until_ms for name in paused]
         times += [claimed.next_expiry, claimed.next_overdue]
+        times += [now + math.ceil(seconds * 1000) for name, seconds in full.items() if name not in stuck]
         return min((t for t in times if t is not None), default=_far(now))
 
     async def _keep_pauses(self) -> None:
@@ -132,7 +141,7 @@ class Worker:
         if not changed:
             return
         try:
-            await self._store.keep_pauses(changed)
+            await self._store.keep_pauses(changed, self._clock.now())
         except StoreBroken:
             raise
         except StoreError as fault:
@@ -149,6 +158,11 @@ class Worker:
     def _room(self, peer: Peer, now: UnixMs) -> int:
         concurrency = peer.provider.contract.limits.concurrency
         return max(0, limits.max_in_flight(peer.pause, concurrency, now) - self._busy(peer.name))
+
+    def _stuck_in(self, provider: str) -> float:
+        """Seconds until its slots, all taken, count as stuck; each action that begins or ends sets them back."""
+        now = self._clock.monotonic()
+        return self._turned_at.setdefault(provider, now) + STUCK_SECONDS - now
 
     def _busy(self, provider: str) -> int:
         return sum(claim.operation.provider == provider for claim in self._running.values())
@@ -167,6 +181,7 @@ class Worker:
     def _start(self, claim: Claim) -> None:
         operation_id = claim.operation.operation_id
         self._running[operation_id, claim.fence] = claim
+        self._turned_at[claim.operation.provider] = self._clock.monotonic()
         task = self._supervisor.start(f"action:{operation_id}", self._run_action(claim))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -190,6 +205,7 @@ class Worker:
             await self._tell_own_fault(act, op)
         finally:
             del self._running[op.operation_id, claim.fence]
+            self._turned_at[op.provider] = self._clock.monotonic()
             self._wake.set()
 
     async def _tell_own_fault(self, act: Act, op: Operation) -> None:

@@ -23,6 +23,8 @@ def job_read(draft: Draft, evidence: JobRead) -> None:
         read_failed(draft, ReadFailed("another_job"))  # an answer about some other job tells nothing of this one
         return
     apply_read(draft, evidence)
+    if evidence.is_announced and draft.op.state in WATCHING and draft.verdict is not None and not draft.verdict.is_end:
+        draft.due_soon()  # the event and the read disagree: one of them is ahead, and the other follows shortly
     deadline_after_a_try(draft)
 
 
@@ -73,7 +75,7 @@ def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, unconfirmed: b
     told = f"the provider says {verdict.word}"
     if evidence.rung_by is not None:
         told += f" (read because {evidence.rung_by} rang)"
-    draft.found_by_sweep = evidence.rung_by is None and not unconfirmed and draft.contract.webhook is not None
+    draft.found_by_sweep = not evidence.is_announced and not unconfirmed and draft.contract.webhook is not None
     if op.cancel is not None:
         told += f"; a cancel was asked at {op.cancel.requested_at} before that"
     if unconfirmed:

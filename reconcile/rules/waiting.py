@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from reconcile import deadlines
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer
 from reconcile.model import InputIntent, Operation, RemoteError
@@ -49,6 +50,15 @@ def deadline_passed(draft: Draft, evidence: DeadlinePassed) -> None:
             draft.move(State.TIMED_OUT, "nobody decided in time; the job may still run and cost", cause=cause)
         case _:
             draft.move(State.ABANDONED, "nobody decided in time; the job may still run and cost", cause=cause)
+
+
+def remind_half_way(draft: Draft) -> None:
+    """Say again that a person is asked, once, when half of the time for an answer is over."""
+    at, attention = deadlines.half_way(draft.op), draft.op.attention
+    if attention is not None and at is not None and draft.now >= at:
+        draft.set(attention=replace(attention, reminded_at=draft.now))
+        draft.fact(f"nobody has answered yet and half of the time is over: {attention.reason}")
+        draft.reminds = True
 
 
 #: Where a restored backup may lack the mark of a send that its original did make.

@@ -14,11 +14,8 @@ from reconcile.store.writer import Done, Kind
 #: Of the rows claimed at once, the share kept for sweeping while more urgent work waits: one in eight, arbitrary,
 #: so that a flood of rung jobs cannot starve those whose webhook never came.
 SWEEP_SHARE: Final = 8
-#: Rows past their deadline that one claim takes of a paused provider. 100: arbitrary; each is one small write.
+#: Rows past their deadline that one claim takes of a provider that cannot be asked. 100: arbitrary; each is one write.
 MAX_OVERDUE: Final = 100
-#: How long a row past its deadline waits for a free slot before the deadline fires without its last read, ms. 60 s:
-#: arbitrary, two reads long; four slow transfers must not hold up every deadline of a provider.
-OVERDUE_GRACE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,8 @@ class ClaimWish:
     room: Mapping[str, int]
     #: Providers that nothing may be sent to: of their rows only those past their deadline are taken.
     paused: frozenset[str] = frozenset()
+    #: Providers whose slots have all been held for so long that a deadline cannot wait for its last read.
+    stuck: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ _DUE: Final = (
     "SELECT key, mark_at IS NOT NULL, ring FROM schedule WHERE lease_owner IS NULL AND provider = ? AND priority = ?"
     " AND due_at <= ? ORDER BY due_at, key LIMIT ?"
 )
-#: Rows whose deadline has passed, of a provider that has no room: waiting must end although nothing can be sent.
+#: Rows whose deadline has passed, of a provider that cannot be asked: waiting must end although nothing can be sent.
 _OVERDUE: Final = (
     "SELECT key, mark_at IS NOT NULL, ring FROM schedule WHERE lease_owner IS NULL AND provider = ?"
     " AND deadline_at IS NOT NULL AND deadline_at <= ? ORDER BY deadline_at, key LIMIT ?"
@@ -109,7 +108,7 @@ class Claimed:
     claims: tuple[Claim, ...]
     next_due: Mapping[str, UnixMs]
     next_expiry: UnixMs | None
-    #: When the next deadline of a provider without room has to be looked at.
+    #: When the next deadline of a provider that cannot be asked passes.
     next_overdue: UnixMs | None = None
 
 
@@ -133,8 +132,8 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
     for provider, room in wish.room.items():
         if room > 0:
             found += _due(connection, provider, wish.now, room, turns.floor(provider, room))
-        else:
-            late = connection.execute(_OVERDUE, (provider, wish.now - _grace(wish, provider), MAX_OVERDUE)).fetchall()
+        elif provider in wish.paused | wish.stuck:
+            late = connection.execute(_OVERDUE, (provider, wish.now, MAX_OVERDUE)).fetchall()
             found += late
             overdue.update(key for key, _, _ in late)
     by_key = {key: (bool(marked), ring) for key, marked, ring in found}
@@ -156,17 +155,12 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
     )
 
 
-def _grace(wish: ClaimWish, provider: str) -> int:
-    """How long a deadline waits for a slot and its last read; not at all while the provider is paused."""
-    return 0 if provider in wish.paused else OVERDUE_GRACE_MS
-
-
 def _next_overdue(connection: sqlite3.Connection, wish: ClaimWish) -> UnixMs | None:
     times = []
-    for provider in (name for name, room in wish.room.items() if room <= 0):
+    for provider in (wish.paused | wish.stuck) & wish.room.keys():
         deadline = connection.execute(_NEXT_DEADLINE, (provider,)).fetchone()[0]
         if deadline is not None:
-            times.append(deadline + _grace(wish, provider))
+            times.append(deadline)
     return min(times, default=None)
 
 

@@ -202,7 +202,8 @@ class Applier:
         judged = self._judge(op, arrival)  # only for what the facts mean
         reason = f"{type(arrival.evidence).__name__} of an owner that had lost its lease: kept, the job is read again"
         entry = Entry(EntryKind.REFUSED, op.state, None, arrival.cause, reason)
-        schedule = replace(op.schedule, due_at=min(op.schedule.due_at, arrival.at))
+        rung = min(op.schedule.priority, Priority.RUNG)
+        schedule = replace(op.schedule, due_at=min(op.schedule.due_at, arrival.at), priority=rung)
         return Change(
             replace(op, schedule=schedule),
             (entry,),

@@ -72,9 +72,9 @@ class Store:
         """Release every lease: only under the state directory's lock. Raises: StoreError."""
         return int(await self._group.write(claims.RELEASE_ALL, None))
 
-    async def keep_pauses(self, changed: Mapping[str, Pause]) -> None:
-        """Keep, or forget, the pauses of the providers named. Raises: StoreError."""
-        await self._group.write(pauses.KEEP, changed)
+    async def keep_pauses(self, changed: Mapping[str, Pause], at: UnixMs) -> None:
+        """Keep, or forget, the pauses named; the end of one rings what had stopped. Raises: StoreError."""
+        await self._group.write(pauses.KEEP, pauses.Changed(changed, at))
 
     async def stand(self, standing: Sequence[Notice]) -> tuple[list[str], list[str]]:
         """Bring the notices of what lasts to what stands now; the ids opened and closed. Raises: StoreError."""

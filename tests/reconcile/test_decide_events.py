@@ -24,6 +24,7 @@ from tests.reconcile.rows import (
     CANCELLING,
     CONTRACT,
     CREATING,
+    DAY,
     GONE_IS_CANCELLED,
     HOUR,
     INPUT,
@@ -317,4 +318,5 @@ def test_in_contract_violation_every_read_is_kept_and_moves_nothing(word: str | 
         assert_cell(op, change, "kept")
         assert [e.kind for e in change.entries] == [EntryKind.FACT]
         assert next_action(change.operation) is None
-        assert change.operation.schedule.due_at == op.deadlines.attention
+        # Half of its time: a person is asked again.
+        assert change.operation.schedule.due_at == NOW - HOUR + (6 * DAY + HOUR) // 2

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconcile.contract import WebhookTerms
 from reconcile.draft import next_action
 from reconcile.evidence import JobGone, JobRead, ReadFailed
 from reconcile.model import EntryKind, Observation, Progress, RemoteError, Summary
@@ -14,6 +15,7 @@ from tests.reconcile.rows import (
     CANCEL,
     CANCELLING,
     CAP,
+    CONTRACT,
     CREATING,
     FILES,
     HIGHEST,
@@ -188,6 +190,25 @@ def test_polls_of_a_job_that_does_not_change_grow_apart_up_to_the_cap() -> None:
     assert gaps == [2 * BASE, 4 * BASE, 8 * BASE, 16 * BASE, CAP, CAP, CAP]
     assert step(op, read("queued"), draw=HIGHEST).operation.schedule.due_at == NOW + 2 * BASE
     assert step(op, read("running"), draw=0.0).operation.schedule.due_at == NOW + BASE
+
+
+@pytest.mark.parametrize("pace", list(Pace))
+@pytest.mark.parametrize("state", [S.ACCEPTED, S.OBSERVING, S.BLOCKED])
+def test_a_read_that_disagrees_with_its_event_brings_the_next_one_back_to_base(state: S, pace: Pace) -> None:
+    op = in_state(state, polls=8)
+    rung = JobRead(Observation("running", "job_1"), rung_by="event:evt_1")
+    assert step(op, rung, draw=0.0, pace=pace).operation.schedule.due_at == NOW + BASE
+    assert step(op, rung, draw=HIGHEST, pace=pace).operation.schedule.due_at == NOW + 2 * BASE
+
+
+HOOKS = WebhookTerms(scheme="standard", tolerance_seconds=300, retries_ms=HOUR)
+
+
+def test_a_read_at_the_end_of_a_pause_that_shows_an_end_was_found_by_no_event() -> None:
+    for rung_by, found in (("event:evt_1", False), ("pause:test", True), (None, True)):
+        end = JobRead(Observation("done", "job_1"), rung_by=rung_by)
+        change = step(in_state(S.OBSERVATION_FAILED), end, contract=replace(CONTRACT, webhook=HOOKS))
+        assert change.found_by_sweep is found
 
 
 def test_with_healthy_webhooks_polls_are_spread_up_to_the_sweep() -> None:

@@ -29,6 +29,7 @@ from tests.reconcile.rows import (
     HOUR,
     MINUTE,
     NOW,
+    REASONS_OF,
     TERMINAL,
     WATCHING,
     assert_cell,
@@ -94,6 +95,8 @@ def test_a_create_that_was_never_sent_fails_at_its_deadline_and_says_so() -> Non
 @pytest.mark.parametrize("name", LEADS_TO)
 def test_before_its_time_a_deadline_changes_nothing(name: str) -> None:
     op = in_state(State(name))
+    if op.attention is not None:
+        op = replace(op, attention=replace(op.attention, reminded_at=NOW))
     deadline, at = its_end(op)
     change = step(op, DeadlinePassed(deadline, last_read=True), now=at - 1)
     assert_cell(op, change, "-")
@@ -152,9 +155,42 @@ def test_a_last_read_that_shows_no_end_times_the_result_out(evidence: Any) -> No
     assert after.attention.reason == "result"
     assert after.error is None
     assert after.deadlines.attention == at + 7 * DAY
-    assert after.schedule.due_at == at + 7 * DAY
+    assert (after.schedule.due_at, after.schedule.deadline_at) == (at + 7 * DAY // 2, at + 7 * DAY)
     assert next_action(after) is None
     assert [e.cause for e in change.entries] == ["deadline:result"]
+
+
+# ---- a question that nobody answers ----
+
+QUESTIONS = [state for state in ALL_STATES if state.value in REASONS_OF]
+
+
+@pytest.mark.parametrize("state", QUESTIONS)
+def test_a_question_is_put_once_more_when_half_of_its_time_is_over(state: State) -> None:
+    """G8: once, as a fact of the history, and nothing moves by it."""
+    op = in_state(state)
+    name, at = its_end(op)
+    half = NOW - HOUR + (at - (NOW - HOUR)) // 2
+    early = step(op, DeadlinePassed(name), now=half - 1)
+    assert (early.entries, early.reminds) == ((), False)
+    change = step(early.operation, DeadlinePassed(name), now=half)
+    assert_cell(op, change, "kept")
+    assert [e.kind for e in change.entries] == [EntryKind.FACT]
+    assert change.reminds
+    assert change.operation.attention is not None
+    assert change.operation.attention.reminded_at == half
+    again = step(change.operation, DeadlinePassed(name), now=half + 1)
+    assert (again.entries, again.reminds) == ((), False)
+
+
+@pytest.mark.parametrize("state", [s for s in QUESTIONS if s not in (S.BLOCKED, S.CANCELLATION_UNCONFIRMED)])
+def test_where_nothing_is_read_any_more_the_row_is_due_when_the_question_is_put_again(state: State) -> None:
+    op = in_state(state)
+    name, at = its_end(op)
+    half = NOW - HOUR + (at - (NOW - HOUR)) // 2
+    assert step(op, DeadlinePassed(name)).operation.schedule.due_at == half
+    reminded = step(op, DeadlinePassed(name), now=half).operation
+    assert reminded.schedule.due_at == reminded.schedule.deadline_at == at
 
 
 @pytest.mark.parametrize(("first", "reason"), [("input", "input"), ("result", "result")])

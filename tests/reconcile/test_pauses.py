@@ -12,10 +12,11 @@ import pytest
 from handlers.bodies import rfc3339
 from reconcile.errors import StoreBusy
 from reconcile.limits import NO_PAUSE, Pause
+from reconcile.states import State
 from reconcile.store.writer import Hooks
 from tests.handlers.ground import NOON, Ground, HandClock, provider, running, until
 from tests.handlers.test_collect import Peer, batch, refusal, serving
-from tests.reconcile.store.ground import opened
+from tests.reconcile.store.ground import opened, operation
 
 MINUTE: Final = 60_000
 UNAVAILABLE: Final = refusal(503, {"Retry-After": "300"})
@@ -146,13 +147,27 @@ async def test_the_store_keeps_changes_and_forgets_pauses(tmp_path: Path) -> Non
     other = Pause(NOON + 5, "failures: read_timeout", 7, NOON - 5)
     async with opened(path) as ground:
         assert await ground.store.pauses() == {}
-        await ground.store.keep_pauses({"a": LASTING, "b": other})
-        await ground.store.keep_pauses({"a": other, "never": NO_PAUSE})
+        await ground.store.keep_pauses({"a": LASTING, "b": other}, NOON)
+        await ground.store.keep_pauses({"a": other, "never": NO_PAUSE}, NOON)
         assert await ground.store.pauses() == {"a": other, "b": other}
     async with opened(path) as ground:
         assert await ground.store.pauses() == {"a": other, "b": other}
-        await ground.store.keep_pauses({"a": NO_PAUSE, "b": LASTING})
+        await ground.store.keep_pauses({"a": NO_PAUSE, "b": LASTING}, NOON)
         assert await ground.store.pauses() == {"b": LASTING}
+
+
+async def test_the_end_of_a_pause_rings_what_had_stopped_at_that_provider_and_nothing_else(tmp_path: Path) -> None:
+    """N22: the job may have been well all the time; each is read once, and whoever sleeps is told."""
+    async with opened(tmp_path / "reconciled.db") as ground:
+        states = (State.RESULT_TIMED_OUT, State.OBSERVATION_FAILED, State.OBSERVING, State.RESULT_UNAVAILABLE)
+        ops = [operation(n, state, due_at=NOON + n) for n, state in enumerate(states, start=1)]
+        await ground.start(*ops, operation(5, State.RESULT_TIMED_OUT, provider="other", due_at=NOON + 5))
+        await ground.store.keep_pauses({"test": LASTING}, NOON)
+        assert [ground.schedule(n)["due_at"] for n in range(1, 6)] == [NOON + n for n in range(1, 6)]
+        await ground.store.keep_pauses({"test": NO_PAUSE}, NOON - 1)
+        rows = [ground.schedule(n) for n in range(1, 6)]
+        assert [row["due_at"] for row in rows] == [NOON - 1, NOON - 1, NOON + 3, NOON + 4, NOON + 5]
+        assert [row["ring"] for row in rows] == ["pause:test", "pause:test", None, None, None]
 
 
 async def test_pauses_that_cannot_be_read_end_the_start_with_a_sentence(tmp_path: Path) -> None:

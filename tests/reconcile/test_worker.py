@@ -23,6 +23,7 @@ from reconcile.model import ResultRef
 from reconcile.provider import HttpResponse, Item, Step
 from reconcile.providers.openai_batch.adapter import OpenAIBatch
 from reconcile.redact import Redactor
+from reconcile.states import State
 from reconcile.store.claims import Claim, ClaimWish
 from reconcile.worker import LEASE_MS, RENEW_MS
 from tests.handlers.ground import Ground, HandClock, event, provider, running, signed, until
@@ -410,7 +411,42 @@ async def test_a_fault_of_ours_in_the_one_read_that_an_event_asked_for_gives_the
         assert len(on.told("action_failed")) == 1
         owner, due_at, deadline_at, _ = on.lease(operation)
         assert owner is None
-        assert due_at == deadline_at
+        assert due_at == deadline_at - 7 * 12 * HOUR  # half of the time for an answer, when the question is put again
+
+
+# ---- deadlines and slots ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", ["turn over", "are all held"])
+async def test_a_deadline_fires_unread_only_where_the_same_actions_hold_every_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: str
+) -> None:
+    """C5: one last read, as long as a slot comes free; N23: a slow transfer holds up no deadline for ever."""
+    monkeypatch.setattr("reconcile.worker.STUCK_SECONDS", 600 if slots == "turn over" else 0.2)
+    held = Held(batch("in_progress", output=None))
+    async with serving(Peer(reads=[held.answer]).app()) as url:
+        providers = {"openai": provider(f"{url}/v1", limits={"concurrency": 1})}
+        async with running(tmp_path / "state", providers=providers) as ground:
+            await ground.operation("observing", "batch_1", result_within="9h")
+            late = await ground.operation("observing", "batch_2", result_within="2h")
+            ground.clock.advance(HOUR)
+            stop = asyncio.Event()
+            worker = asyncio.create_task(ground.daemon.worker.run(stop))
+            await held.arrived()
+            ground.clock.advance(HOUR)
+            ground.daemon.worker.wake(0)
+            if slots == "turn over":
+                held.let_go()
+
+            async def is_timed_out() -> bool:
+                return (await ground.row(late)).state is State.RESULT_TIMED_OUT
+
+            await until(is_timed_out)
+            assert held.count == (2 if slots == "turn over" else 1)
+            held.let_go()
+            stop.set()
+            ground.daemon.worker.wake(0)
+            await worker
 
 
 # ---- a log that nobody reads -----------------------------------------------------------------------------------

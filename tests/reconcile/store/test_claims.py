@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from reconcile.evidence import CancelAnswer, CancelAnswered, ReadFailed
 from reconcile.model import Deadlines
 from reconcile.states import Priority, State
-from reconcile.store.claims import OVERDUE_GRACE_MS, Claimed, ClaimWish, Renewal
-from tests.reconcile.rows import MINUTE, NOW
+from reconcile.store.claims import Claimed, ClaimWish, Renewal
+from tests.reconcile.rows import HOUR, MINUTE, NOW
 from tests.reconcile.store.ground import (
     LEASE,
     Ground,
@@ -458,14 +458,24 @@ async def _walk(path: Path, steps: list[tuple[str, str, int, int]]) -> None:
 # ---- deadlines without room ----
 
 
-async def test_a_deadline_fires_although_every_slot_of_its_provider_is_taken(path: Path) -> None:
-    """Four slow transfers must not hold up every deadline (C5, N23); a minute is left for a slot and the last read."""
+async def test_a_deadline_waits_for_a_slot_and_its_last_read_as_long_as_slots_come_free(path: Path) -> None:
+    """A daemon that was down past many deadlines reads each job before it calls any of them timed out (C5)."""
     async with opened(path) as ground:
         await ground.start(operation(1, S.OBSERVING, deadlines=Deadlines(result=NOW), due_at=NOW))
-        full = await ground.claim(room=0, now=NOW + OVERDUE_GRACE_MS - 1)
-        assert full.claims == ()
-        assert full.next_overdue == NOW + OVERDUE_GRACE_MS
-        (claim,) = (await ground.claim(room=0, now=NOW + OVERDUE_GRACE_MS)).claims
+        full = await ground.claim(room=0, now=NOW + 24 * HOUR)
+        assert (full.claims, full.next_overdue) == ((), None)
+        (claim,) = (await ground.claim(room=1, now=NOW + 24 * HOUR)).claims
+        assert not claim.is_overdue
+
+
+async def test_a_deadline_fires_where_no_slot_comes_free(path: Path) -> None:
+    """Four slow transfers must not hold up every deadline of a provider (N23)."""
+    async with opened(path) as ground:
+        await ground.start(operation(1, S.OBSERVING, deadlines=Deadlines(result=NOW), due_at=NOW))
+        early = await ground.store.claim(ClaimWish("A", NOW - 1, LEASE, {"test": 0}, stuck=frozenset({"test"})))
+        assert (early.claims, early.next_overdue) == ((), NOW)
+        wish = ClaimWish("A", NOW, LEASE, {"test": 0}, stuck=frozenset({"test"}))
+        (claim,) = (await ground.store.claim(wish)).claims
         assert claim.is_overdue
 
 
