@@ -42,6 +42,7 @@ from reconcile.store.schema import Opener
 from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
 from reconcile.upkeep import Found, Upkeep
+from reconcile.watchman import Watchman
 from reconcile.worker import Worker
 
 
@@ -66,6 +67,7 @@ class Daemon:
 
     store: Store
     worker: Worker
+    watchman: Watchman
     upkeep: Upkeep
     client: Client
     ingest: Ingest
@@ -80,6 +82,7 @@ class Daemon:
         """What every start does under the lock, before it listens; the writer must be running. Raises: StoreError."""
         await self.store.release_all()
         await self.worker.recall_pauses()
+        await self.watchman.cut_waits()  # the last process may have written them by a clock that was ahead
         self.supervisor.start("upkeep", self._tidy(self.upkeep.look()))
 
     async def _tidy(self, found: Found) -> None:
@@ -147,8 +150,20 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         clock=seams.clock,
         supervisor=seams.supervisor,
         log=seams.log,
+        on_pause=alarm.pause_changed,
     )
     alarm.wake = worker.wake
+    watchman = Watchman(
+        store=store,
+        peers=peers,
+        files=files,
+        clock=seams.clock,
+        supervisor=seams.supervisor,
+        sources=(),
+        on_step=worker.clock_stepped,
+        log=seams.log,
+    )
+    alarm.look = watchman.wake
     public = build_public_app(
         PublicDeps(
             peers=peers,
@@ -180,13 +195,31 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         )
     )
     upkeep = Upkeep(store=store, files=files, collector=collector)
-    return Daemon(store, worker, upkeep, client, ingest, changes, public, local, token, seams.supervisor, seams.log)
+    return Daemon(
+        store=store,
+        worker=worker,
+        watchman=watchman,
+        upkeep=upkeep,
+        client=client,
+        ingest=ingest,
+        changes=changes,
+        public=public,
+        local=local,
+        token=token,
+        supervisor=seams.supervisor,
+        log=seams.log,
+    )
 
 
 class _Alarm:
-    """Passes due times to the worker, which is made after the store that tells of them."""
+    """Passes on what is told before its hearer is made: due times to the worker, pauses to the watchman."""
 
     wake: Callable[[int], None] | None = None
+    look: Callable[[], None] | None = None
+
+    def pause_changed(self) -> None:
+        if self.look is not None:
+            self.look()
 
     def __call__(self, due_at: int) -> None:
         if self.wake is not None:
@@ -287,6 +320,7 @@ async def _run(
     runners = [make_runner(app, public=app is daemon.public, log=seams.log) for app in (daemon.local, daemon.public)]
     notifier = Notifier()
     worker = seams.supervisor.start("worker", daemon.worker.run(stop))
+    watchman = seams.supervisor.start("watchman", daemon.watchman.run(stop))
     try:
         local = await listen(runners[0], sockets[0])
         public = await listen(runners[1], sockets[1])
@@ -296,24 +330,26 @@ async def _run(
         notifier.send("READY=1")
         on_ready(local, public)
         stopped = seams.supervisor.start("stop", _waited(stop))
-        await asyncio.wait({worker, writer, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({worker, watchman, writer, stopped}, return_when=asyncio.FIRST_COMPLETED)
         notifier.send("STOPPING=1")
         seams.log.info("stopping")
     finally:
         _stop_all(stop, daemon)
         for runner in reversed(runners):
             await runner.cleanup()
-        await asyncio.wait({worker})
+        await asyncio.wait({worker, watchman})
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(name)
-    if (fault := worker.exception()) is not None:
-        raise fault
+    for task in (worker, watchman):
+        if (fault := task.exception()) is not None:
+            raise fault
 
 
 def _stop_all(stop: asyncio.Event, daemon: Daemon) -> None:
     stop.set()
     daemon.changes.close()
     daemon.worker.wake(0)
+    daemon.watchman.wake()
 
 
 async def _waited(stop: asyncio.Event) -> None:

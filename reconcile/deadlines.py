@@ -24,18 +24,20 @@ def on_entry(op: Operation, state: State, contract: Contract, now: UnixMs) -> De
             default = contract.cancel.within_ms if contract.cancel else CANCEL_WITHIN_MS
             return replace(kept, cancel=now + _or(op.spans.cancel_ms, default))
         case State.RESULT_COLLECTING:
-            return replace(kept, collect=now + collect_span_ms(contract))
+            return replace(kept, collect=_collect_end(op, contract, now))
         case _ if DEADLINE_OF[state] == "attention":
             return replace(kept, attention=now + contract.attention_within_ms)
         case _:
             return kept
 
 
-def collect_span_ms(contract: Contract) -> int:
-    """How long collection is tried: the default, or as long as the provider keeps the result where that is shorter."""
-    if contract.results_kept_ms is None:
-        return contract.collect_within_ms
-    return min(contract.collect_within_ms, contract.results_kept_ms)
+def _collect_end(op: Operation, contract: Contract, now: UnixMs) -> UnixMs:
+    """How long collection is tried: the default, or as long as the provider keeps the result where that is sooner (J7).
+
+    One try is made in any case: what should have been dropped may still be there.
+    """
+    end = now + contract.collect_within_ms
+    return end if op.results_kept_until is None else min(end, op.results_kept_until)
 
 
 def half_way(op: Operation) -> UnixMs | None:

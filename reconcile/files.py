@@ -126,6 +126,10 @@ class Files:
             file.seek(start)
             return file.read(length)
 
+    def free_bytes(self) -> int:
+        """What is free where the state directory is, bytes. Raises: OSError."""
+        return shutil.disk_usage(self._root).free
+
     def up_from(self, folder: Path) -> list[Path]:
         """A folder and those above it, up to the root."""
         return [folder, *(above for above in folder.parents if above.is_relative_to(self._root))]

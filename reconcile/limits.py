@@ -147,6 +147,13 @@ def after_restart(pause: Pause, *, now_ms: int) -> Pause:
     return replace(pause, until_ms=min(pause.until_ms, now_ms + (RETRY_AFTER_CAP_MS if is_asked_for else 0)))
 
 
+def not_longer(pause: Pause, *, now_ms: int) -> Pause:
+    """The same pause, no longer than any that is opened: its end was written by a clock that was ahead."""
+    if pause.until_ms is None:
+        return pause
+    return replace(pause, until_ms=min(pause.until_ms, now_ms + RETRY_AFTER_CAP_MS))
+
+
 def may_send(pause: Pause, now_ms: int) -> bool:
     """Whether anything may be sent: not paused, or time for a probe (see `max_in_flight`)."""
     return pause.until_ms is None or now_ms >= pause.until_ms

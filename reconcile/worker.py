@@ -6,7 +6,7 @@ stands in the rows; a restart, a crash and a second worker all find the same thi
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from reconcile import limits
@@ -49,6 +49,7 @@ class Worker:
         clock: Clock,
         supervisor: Supervisor,
         log: Any,
+        on_pause: Callable[[], None] = lambda: None,
     ) -> None:
         self._owner = owner
         self._peers = peers
@@ -59,6 +60,9 @@ class Worker:
         self._clock = clock
         self._supervisor = supervisor
         self._log = log
+        #: Told of every pause that was opened, grew longer or ended.
+        self._on_pause = on_pause
+        self._renew_at = 0
         #: By operation and fence: a row may be leased again while an action that lost it still ends.
         self._running: dict[tuple[str, int], Claim] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,20 +85,25 @@ class Worker:
         if self._sleeping_until is None or due_at < self._sleeping_until:
             self._wake.set()
 
+    def clock_stepped(self) -> None:
+        """The wall clock was set: what was planned by it is planned anew."""
+        self._renew_at = 0
+        self._wake.set()
+
     async def run(self, stop: asyncio.Event) -> None:
         """Claim and act until `stop` (whoever sets it also calls `wake`); then let running actions end.
 
         Raises: StoreBroken.
         """
-        renew_at = self._clock.now() + RENEW_MS
+        self._renew_at = self._clock.now() + RENEW_MS
         while not stop.is_set():
             self._wake.clear()
-            if self._running and self._clock.now() >= renew_at:
+            if self._running and self._clock.now() >= self._renew_at:
                 await self._renew()
-            if self._clock.now() >= renew_at:
-                renew_at = self._clock.now() + RENEW_MS
+            if self._clock.now() >= self._renew_at:
+                self._renew_at = self._clock.now() + RENEW_MS
             until = await self._pass(stop)
-            await self._sleep(min(until, renew_at) if self._running else until)
+            await self._sleep(min(until, self._renew_at) if self._running else until)
         await self._wind_down()
         await self._keep_pauses()
 
@@ -149,6 +158,7 @@ class Worker:
             self._log.warning("pauses_not_kept", providers=sorted(changed), error=str(fault))
             return
         self._kept |= changed
+        self._on_pause()
 
     def _look_again(self, name: str, next_at: UnixMs) -> UnixMs | None:
         """When a provider's next row can be taken; None: when a running action ends, which wakes the loop."""

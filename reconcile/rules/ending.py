@@ -2,7 +2,7 @@
 
 from reconcile import conclude
 from reconcile.draft import Draft
-from reconcile.model import SAYS_DONE, Observation, Operation, RemoteError, ResultRef, Verdict, VerdictKind
+from reconcile.model import SAYS_DONE, Observation, Operation, RemoteError, ResultRef, UnixMs, Verdict, VerdictKind
 from reconcile.states import State
 
 
@@ -12,6 +12,7 @@ def end(draft: Draft, verdict: Verdict, observation: Observation, reason: str) -
         verdict=verdict,
         results=observation.results,
         results_gone=observation.results_gone,
+        results_kept_until=_kept_until(draft, observation),
         finished_items=observation.finished_items,
         error=observation.error or draft.op.error,
     )
@@ -26,6 +27,15 @@ def end(draft: Draft, verdict: Verdict, observation: Observation, reason: str) -
     if draft.op.error is None:
         draft.set(error=error_of(verdict))
     draft.move(State.FAILED, reason, facts=facts)
+
+
+def _kept_until(draft: Draft, observation: Observation) -> UnixMs | None:
+    """When the provider drops the results, counted from its own end time as far as it tells one (J7)."""
+    kept_ms = draft.contract.results_kept_ms
+    if kept_ms is None:
+        return None
+    ended_at = draft.now if observation.provider_at is None else min(observation.provider_at, draft.now)
+    return ended_at + kept_ms
 
 
 def another_end(draft: Draft, verdict: Verdict, observation: Observation) -> None:

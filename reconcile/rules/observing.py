@@ -164,7 +164,8 @@ def job_gone(draft: Draft, evidence: JobGone) -> None:
     if op.state in TERMINAL | STOPPED | CREATING or op.state is State.CREATE_UNRESOLVED or _waits_for_its_send(op):
         deadline_after_a_try(draft)
         return
-    run_since = op.schedule.gone_since if op.schedule.gone_since is not None else draft.now
+    # Never in the future: a clock that was set back must not make the run longer.
+    run_since = draft.now if op.schedule.gone_since is None else min(op.schedule.gone_since, draft.now)
     reads = op.schedule.gone_reads + 1
     draft.is_news = reads == 1
     draft.set_schedule(gone_reads=reads, gone_since=run_since)

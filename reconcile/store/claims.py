@@ -190,6 +190,31 @@ def _release_all(connection: sqlite3.Connection, _: None) -> Done:
     return Done(cursor.rowcount)
 
 
+@dataclass(frozen=True, slots=True)
+class CutWaits:
+    """The longest wait that is ever planned at each provider, ms, and for a lease."""
+
+    now: UnixMs
+    longest_ms: Mapping[str, int]
+    lease_ms: int
+
+
+#: What is due at its state's own deadline stays: that is wall time, however the clock went.
+_CUT_DUE: Final = (
+    "UPDATE schedule SET due_at = ? WHERE provider = ? AND due_at > ? AND (deadline_at IS NULL OR due_at < deadline_at)"
+)
+_CUT_LEASES: Final = "UPDATE schedule SET lease_until = ? WHERE lease_until > ?"
+
+
+def _cut_waits(connection: sqlite3.Connection, cut: CutWaits) -> Done:
+    latest = cut.now + cut.lease_ms
+    count = connection.execute(_CUT_LEASES, (latest, latest)).rowcount
+    for provider, span_ms in cut.longest_ms.items():
+        latest = cut.now + span_ms
+        count += connection.execute(_CUT_DUE, (latest, provider, latest)).rowcount
+    return Done(count)
+
+
 def claim_kind() -> Kind:
     """The writes that lease due rows; one a store, since it counts whose turn it is."""
     turns = _Turns()
@@ -197,4 +222,5 @@ def claim_kind() -> Kind:
 
 
 RENEW: Final = Kind("renew", lambda connection, payloads: [_renew(connection, renewals) for renewals in payloads])
+CUT_WAITS: Final = Kind("cut_waits", lambda connection, payloads: [_cut_waits(connection, cut) for cut in payloads])
 RELEASE_ALL: Final = Kind("release_all", lambda connection, payloads: [_release_all(connection, p) for p in payloads])

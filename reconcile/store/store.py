@@ -8,7 +8,7 @@ from typing import Any, Final
 from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
 from reconcile.model import Notice, Operation, UnixMs
-from reconcile.states import REASON_OF
+from reconcile.states import ENDED_REMOTELY, REASON_OF
 from reconcile.store import claims, events, evidence, history, items, notices, pauses, rows, starts
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
@@ -22,6 +22,7 @@ from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, is_broken, op
 
 #: Rows of a list or a history that one read gives at most.
 MAX_PAGE: Final = 1000
+_UNCOLLECTED: Final = ", ".join(f"'{state}'" for state in sorted(ENDED_REMOTELY))
 _ASKING: Final = ", ".join(f"'{state}'" for state in REASON_OF)
 
 
@@ -71,6 +72,10 @@ class Store:
     async def release_all(self) -> int:
         """Release every lease: only under the state directory's lock. Raises: StoreError."""
         return int(await self._group.write(claims.RELEASE_ALL, None))
+
+    async def cut_waits(self, now: UnixMs, longest_ms: Mapping[str, int], lease_ms: int) -> int:
+        """Cut waits longer than any that is planned; how many there were. Raises: StoreError."""
+        return int(await self._group.write(claims.CUT_WAITS, claims.CutWaits(now, longest_ms, lease_ms)))
 
     async def keep_pauses(self, changed: Mapping[str, Pause], at: UnixMs) -> None:
         """Keep, or forget, the pauses named; the end of one rings what had stopped. Raises: StoreError."""
@@ -135,6 +140,13 @@ class Store:
             parameters.append(after)
         sql = f"{rows.SELECT} WHERE {' AND '.join(where)} ORDER BY o.key LIMIT ?"
         found = await self._reader.execute_fetchall(sql, (*parameters, min(limit, MAX_PAGE)))
+        return [rows.load(row)[1] for row in found]
+
+    async def results_expiring(self, provider: str, *, before: UnixMs) -> list[Operation]:
+        """Operations whose result is not safely here and is dropped by the provider before a moment; some of them."""
+        sql = f"{rows.SELECT} WHERE o.state IN ({_UNCOLLECTED}) AND o.provider = ?"
+        sql += " AND o.living ->> 'results_kept_until' <= ? ORDER BY o.key LIMIT ?"
+        found = await self._scanner.execute_fetchall(sql, (provider, before, MAX_PAGE))
         return [rows.load(row)[1] for row in found]
 
     async def notices(self) -> list[Notice]:

@@ -17,6 +17,7 @@ from tests.reconcile.rows import (
     CAP,
     CONTRACT,
     CREATING,
+    DAY,
     FILES,
     HIGHEST,
     HOUR,
@@ -395,3 +396,23 @@ def test_the_first_error_of_a_run_is_news_and_the_next_are_counted() -> None:
     first = step(in_state(S.OBSERVING), ReadFailed("http_500"))
     assert first.is_news
     assert not step(first.operation, ReadFailed("http_500")).is_news
+
+
+@pytest.mark.parametrize(
+    ("ended_at", "until"), [(None, 10 * MINUTE), (NOW - MINUTE, 9 * MINUTE), (NOW + DAY, 10 * MINUTE)]
+)
+def test_a_result_has_a_clock_of_its_own_from_the_end_that_the_provider_names(ended_at: int | None, until: int) -> None:
+    """J7: a provider whose clock is ahead gains nothing by it."""
+    end = JobRead(Observation("done", "job_1", provider_at=ended_at))
+    short = replace(CONTRACT, results_kept_ms=10 * MINUTE)
+    after = step(in_state(S.OBSERVING), end, contract=short).operation
+    assert after.results_kept_until == after.deadlines.collect == NOW + until
+    assert step(in_state(S.OBSERVING), end).operation.results_kept_until is None
+
+
+def test_a_run_of_gone_answers_that_a_clock_ahead_began_is_no_longer_for_that() -> None:
+    """N34: five reads over two minutes, whatever the clock said before it was set back."""
+    op = in_state(S.OBSERVING, gone_reads=4, gone_since=NOW + DAY)
+    op = step(op, JobGone()).operation
+    assert op.state is S.OBSERVING
+    assert step(op, JobGone(), now=NOW + 2 * MINUTE).operation.state is S.OBSERVATION_FAILED

@@ -241,13 +241,15 @@ class Process:
         self.writer = writer = self.supervisor.start("writer", daemon.store.run())
         await daemon.recover()
         worker = self.supervisor.start("worker", daemon.worker.run(stop))
+        watchman = self.supervisor.start("watchman", daemon.watchman.run(stop))
         async with AsyncExitStack() as listeners:
             await listeners.enter_async_context(self._served(daemon.local, DAEMON, API_PORT))
             await listeners.enter_async_context(self._served(daemon.public, DAEMON, HOOKS_PORT))
             yield daemon
             stop.set()
             daemon.worker.wake(0)
-        await asyncio.wait({worker})
+            daemon.watchman.wake()
+        await asyncio.wait({worker, watchman})
         daemon.store.stop()
         await asyncio.wait({writer})
         writer.result()

@@ -1,0 +1,75 @@
+"""What people are told without being asked anything: which conditions stand now, each as a notice. Pure.
+
+A condition is looked at as it is, again and again, never counted up from events: what is not found any more is over.
+"""
+
+from typing import Final
+
+from reconcile.limits import NOT_ACCEPTED, Pause
+from reconcile.model import Notice, Operation, UnixMs
+
+#: A pause is told once it lasts, or will last, so long, ms: a provider that says "in a minute" needs nobody. 5 min:
+#: arbitrary, the longest wait between two probes.
+LONG_PAUSE_MS: Final = 300_000
+#: Pauses that only a person can end are told at once.
+_FOR_A_PERSON: Final = frozenset({"credentials_refused", NOT_ACCEPTED})
+#: The share of its retention that a result has left when it is told: a quarter, arbitrary; a week of OpenAI's 30 days.
+EXPIRING_SHARE: Final = 4
+#: Free bytes in the state directory below which it is told. 1 GiB: arbitrary; below it one large result fills the disk.
+LOW_DISK_BYTES: Final = 1 << 30
+#: Wall time against monotonic time, ms, from which it counts as a step. 5 s: design's default.
+CLOCK_STEP_MS: Final = 5_000
+
+
+def of_pause(provider: str, pause: Pause, now: UnixMs) -> Notice | None:
+    """A provider that is being left alone for long, or until a person mends something."""
+    if pause.until_ms is None or pause.opened_at_ms is None:
+        return None
+    if pause.reason not in _FOR_A_PERSON and max(now, pause.until_ms) - pause.opened_at_ms < LONG_PAUSE_MS:
+        return None
+    evidence = {"pause_reason": pause.reason}
+    if pause.reason == "credentials_refused":
+        told = (
+            f"{provider} refuses the key (401). Nothing is sent but a probe now and then, and no operation fails by it;"
+            " put the right key in place and restart."
+        )
+        return Notice("credentials_refused", pause.opened_at_ms, told, provider, evidence=evidence)
+    told = f"{provider} is being left alone ({pause.reason}); a probe now and then finds out when it is back."
+    if pause.reason == NOT_ACCEPTED:
+        told = (
+            f"{provider} does not accept creates (402, 403, 404 or 405): the account, the key's rights or base_url."
+            " No job was made; the same creates are sent again until their deadlines."
+        )
+    return Notice("provider_paused", pause.opened_at_ms, told, provider, evidence=evidence)
+
+
+def of_result(op: Operation, now: UnixMs) -> Notice | None:
+    """A result that the provider will soon have dropped, and that is not safely here."""
+    if op.results_kept_until is None:
+        return None
+    is_over = op.results_kept_until <= now
+    told = (
+        f"{op.provider} {'has dropped' if is_over else 'will soon drop'} the result of {op.remote_job_id}, which is not"
+        f" collected ({op.state})."
+    )
+    return Notice("result_expiring", now, told, operation_id=op.operation_id, evidence={"until": op.results_kept_until})
+
+
+def of_disk(free: int, now: UnixMs) -> Notice | None:
+    """A state directory that is nearly full: then nothing new is taken, and nothing acknowledged is lost."""
+    if free >= LOW_DISK_BYTES:
+        return None
+    told = (
+        "Less than 1 GiB is free where the state directory is. When it is full, starts and webhooks are answered 503."
+    )
+    return Notice("disk_low", now, told)
+
+
+def of_clock(step_ms: int, now: UnixMs) -> Notice:
+    """The wall clock went another way than the monotonic one."""
+    way = "forward" if step_ms > 0 else "back"
+    told = (
+        f"The wall clock went {way} by {abs(step_ms) // 1000} s (set by hand or by NTP, or the machine slept)."
+        " Deadlines are wall time, so some may have passed early or late by as much; waits were cut to what is usual."
+    )
+    return Notice("clock_stepped", now, told, evidence={"by_seconds": step_ms // 1000})
