@@ -12,7 +12,6 @@ from reconcile.client import Peer
 from reconcile.errors import StoreBroken, StoreError
 from reconcile.files import Files
 from reconcile.model import Notice, UnixMs
-from reconcile.schedule import MAX_RETRY_AFTER_MS
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.store import Store
 from reconcile.worker import LEASE_MS
@@ -130,6 +129,6 @@ class Watchman:
 
 
 def _longest_ms(peer: Peer) -> int:
-    """The longest wait for an action of ours that the schedule writes for this provider, ms."""
+    """The longest usual wait at this provider, ms. What was told to wait longer comes early; a pause still holds it."""
     poll = peer.provider.contract.poll
-    return max(poll.cap_ms, poll.sweep_ms, MAX_RETRY_AFTER_MS)
+    return max(poll.cap_ms, poll.sweep_ms)
