@@ -187,7 +187,14 @@ class Act:
             evidence = self._peer.provider.read_status(exchange.response)
         if isinstance(evidence, JobRead):
             evidence = replace(evidence, rung_by=self._claim.ring)
+        elif isinstance(evidence, ReadFailed) and self._is_refused_alone():
+            evidence = replace(evidence, counts=True)
         return await self._answer(op, evidence, exchange, holds=holds)
+
+    def _is_refused_alone(self) -> bool:
+        """Whether another job was read well with the same key since this one was last asked: then it is not the key."""
+        last, good = self._claim.last_read_at, self._peer.last_good_read_at
+        return last is not None and good is not None and good > last
 
     async def _send_cancel(self, op: Operation) -> None:
         exchange = await self._client.send(self._peer, op, self._peer.provider.cancel(op))

@@ -28,6 +28,8 @@ class Claim:
     open_mark: bool
     #: What rang the row, if anything did.
     ring: str | None
+    #: When the provider last answered, or should have answered, a request about it.
+    last_read_at: UnixMs | None = None
     #: Taken although nothing may be sent, because its deadline has passed: it fires without a last read.
     is_overdue: bool = False
 
@@ -60,12 +62,12 @@ _EXPIRED: Final = (
     "UPDATE schedule SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL AND lease_until <= ?"
 )
 _DUE: Final = (
-    "SELECT key, mark_at IS NOT NULL, ring FROM schedule WHERE lease_owner IS NULL AND provider = ? AND priority = ?"
-    " AND due_at <= ? ORDER BY due_at, key LIMIT ?"
+    "SELECT key, mark_at IS NOT NULL, ring, last_read_at FROM schedule"
+    " WHERE lease_owner IS NULL AND provider = ? AND priority = ? AND due_at <= ? ORDER BY due_at, key LIMIT ?"
 )
 #: Rows whose deadline has passed, of a provider that cannot be asked: waiting must end although nothing can be sent.
 _OVERDUE: Final = (
-    "SELECT key, mark_at IS NOT NULL, ring FROM schedule WHERE lease_owner IS NULL AND provider = ?"
+    "SELECT key, mark_at IS NOT NULL, ring, last_read_at FROM schedule WHERE lease_owner IS NULL AND provider = ?"
     " AND deadline_at IS NOT NULL AND deadline_at <= ? ORDER BY deadline_at, key LIMIT ?"
 )
 _NEXT_DEADLINE: Final = (
@@ -127,7 +129,7 @@ class _Turns:
 
 def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Done:
     connection.execute(_EXPIRED, (wish.now,))
-    found: list[tuple[int, bool, str | None]] = []
+    found: list[tuple[int, bool, str | None, UnixMs | None]] = []
     overdue: set[int] = set()
     for provider, room in wish.room.items():
         if room > 0:
@@ -135,8 +137,8 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
         elif provider in wish.paused | wish.stuck:
             late = connection.execute(_OVERDUE, (provider, wish.now, MAX_OVERDUE)).fetchall()
             found += late
-            overdue.update(key for key, _, _ in late)
-    by_key = {key: (bool(marked), ring) for key, marked, ring in found}
+            overdue.update(key for key, *_ in late)
+    by_key = {key: (bool(marked), ring, last_read_at) for key, marked, ring, last_read_at in found}
     keys = json.dumps(list(by_key))
     if by_key:
         connection.execute(_LEASE, (wish.owner, wish.now + wish.lease_ms, wish.now, keys))
@@ -145,8 +147,8 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
         key, op = rows.load(row)
         request, expect = row[-2:]
         op = replace(op, request=json.loads(request), expect=json.loads(expect))
-        marked, ring = by_key[key]
-        claims[key] = Claim(op, op.schedule.fence, marked, ring, is_overdue=key in overdue)
+        marked, ring, last_read_at = by_key[key]
+        claims[key] = Claim(op, op.schedule.fence, marked, ring, last_read_at, is_overdue=key in overdue)
     expiry = connection.execute(_NEXT_EXPIRY).fetchone()[0]
     return Done(
         Claimed(

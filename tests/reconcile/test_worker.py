@@ -414,6 +414,37 @@ async def test_a_fault_of_ours_in_the_one_read_that_an_event_asked_for_gives_the
         assert due_at == deadline_at - 7 * 12 * HOUR  # half of the time for an answer, when the question is put again
 
 
+# ---- whose refusal it is ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("others", ["are read well", "are refused too"])
+async def test_a_refusal_costs_a_job_its_budget_only_where_others_are_read_well_with_the_same_key(
+    tmp_path: Path, others: str
+) -> None:
+    """C6: 403 speaks of the account, until another job shows that the key is good."""
+
+    async def read(request: web.Request) -> web.StreamResponse:
+        job = request.match_info["job"]
+        if job == "batch_bad" or others == "are refused too":
+            return web.json_response({"error": {"message": "no"}}, status=403)
+        return web.json_response({**batch("in_progress", output=None), "id": job})
+
+    async with bench(tmp_path / "state", Peer(reads=[read])) as on:
+        bad = await on.ground.operation("observing", "batch_bad")
+        good = await on.ground.operation("observing", "batch_good")
+        for _ in range(3):
+            on.ground.clock.advance(HOUR)
+            room = {"openai": 8}
+            claims = (await on.ground.daemon.store.claim(ClaimWish("A", on.ground.clock.now(), LEASE_MS, room))).claims
+            for operation_id in (good, bad):
+                (claim,) = (c for c in claims if c.operation.operation_id == operation_id)
+                on.ground.clock.advance(1)
+                on.act(claim)
+                await on.done()
+        # The first refusal is no word yet about the key: this job was never read before it.
+        assert (await on.ground.row(bad)).schedule.errors == (2 if others == "are read well" else 0)
+
+
 # ---- deadlines and slots ---------------------------------------------------------------------------------------
 
 
