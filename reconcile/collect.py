@@ -6,18 +6,21 @@ Memory stays flat: a chunk, one line, one slice of rows.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
-from reconcile import conclude
+from reconcile import conclude, promises
 from reconcile.client import Client, Exchange, Peer, Stream
 from reconcile.errors import OutcomeUnknown, ProviderError, Unreadable
 from reconcile.evidence import Collected, CollectFailed, ResultIsFailure
 from reconcile.files import Files, FileWriter
+from reconcile.json_schema import Schema
 from reconcile.model import SAYS_DONE, Operation, Problems, ResultInfo, ResultRef, Summary, UnixMs, Verdict, VerdictKind
-from reconcile.provider import Headers, HttpRequest, HttpResponse
+from reconcile.provider import Headers, HttpRequest, HttpResponse, Item
+from reconcile.read_json import JsonValue
 from reconcile.schedule import retry_after_ms
 from reconcile.seams import Clock
 from reconcile.store.items import MAX_NAMED, SLICE, Absentees, Doubled, ItemRow, ItemSlice, Tally
@@ -27,6 +30,8 @@ from reconcile.store.store import Store
 MAX_ERROR_BODY: Final = 65536
 #: Lines after which the loop is given up for a moment. 1,000: about two milliseconds of short ones.
 LINES_A_TURN: Final = 1000
+#: Bytes of lines whose bodies wait to be held against a schema. 1 MiB: arbitrary; a longer line waits alone.
+MAX_WAITING: Final = 2**20
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -59,7 +64,14 @@ class _Try:
     digest: Any = field(default_factory=hashlib.sha256)
     content_type: str | None = None
     lines: int = 0
+    #: Whether each file that holds anything came with the promised content type.
+    is_of_type: bool = True
     pending: list[ItemRow] = field(default_factory=list)
+    schema: Schema | None = None
+    #: Bodies of pending rows, by their place there, and the bytes of their lines.
+    bodies: dict[int, JsonValue] = field(default_factory=dict)
+    waiting: int = 0
+    off_schema: list[str] = field(default_factory=list)
     unreadable: list[int] = field(default_factory=list)
 
 
@@ -88,7 +100,8 @@ class Collector:
             return Outcome(CollectFailed("results_dropped", is_final=True), ())
         if is_not_ready(op, verdict):
             return Outcome(CollectFailed("no_result_named"), ())
-        this = _Try(op, attempt)
+        schema = op.expect.get("json_schema")
+        this = _Try(op, attempt, schema=Schema(schema) if schema is not None else None)
         try:
             for index, ref in enumerate(op.results):
                 await self._fetch(peer, this, index, ref)
@@ -133,17 +146,24 @@ class Collector:
 
     async def _keep(self, peer: Peer, this: _Try, index: int, ref: ResultRef, stream: Stream) -> None:
         name = f"results/{this.op.operation_id}/{this.attempt}/{index}.jsonl"
-        this.content_type = this.content_type or _first(stream.headers, "content-type")
+        content_type = _first(stream.headers, "content-type")
+        this.content_type = this.content_type or content_type
         writer = self._files.create(name)
+        before = this.lines
         try:
             async with aclosing(self._lines(this, writer, stream.chunks)) as lines:
                 async for line in lines:
+                    if this.lines == before and line.is_page:
+                        raise _Stop(CollectFailed("html_page"))
                     this.lines += 1
                     await self._judge(peer, this, ref, index, line)
             await writer.finish()
         finally:
             writer.discard()
         this.files.append(name)
+        promised = this.op.expect.get("content_type")
+        if promised is not None and writer.bytes and not promises.is_of_type(promised, content_type):
+            this.is_of_type = False
 
     async def _lines(
         self, this: _Try, writer: FileWriter, chunks: AsyncIterator[bytes]
@@ -187,19 +207,36 @@ class Collector:
             except Unreadable:
                 pass
             else:
-                reason = self._client.redactor.text(item.reason)  # a provider's words may quote what it was sent
-                row = ItemRow(item.item_id, this.lines, item.outcome, reason, file, at.start, at.length)
-                this.pending.append(row)
-                if len(this.pending) >= SLICE:
+                self._note(this, item, file, at)
+                if len(this.pending) >= SLICE or this.waiting >= MAX_WAITING:
                     await self._index(this)
                 return
         if len(this.unreadable) < MAX_NAMED:
             this.unreadable.append(at.number)
 
+    def _note(self, this: _Try, item: Item, file: int, at: "_Line") -> None:
+        if this.schema is not None and item.outcome == "succeeded":
+            this.bodies[len(this.pending)] = item.body
+            this.waiting += at.length
+        reason = self._client.redactor.text(item.reason)  # a provider's words may quote what it was sent
+        this.pending.append(ItemRow(item.item_id, this.lines, item.outcome, reason, file, at.start, at.length))
+
     async def _index(self, this: _Try) -> None:
         if this.pending:
+            await self._hold_to_schema(this)
             rows, this.pending = tuple(this.pending), []
             await self._store.index(ItemSlice(this.op.operation_id, this.attempt, rows))
+
+    async def _hold_to_schema(self, this: _Try) -> None:
+        """Judge the waiting bodies; a broken promise is told on the item, whose outcome stays the provider's."""
+        bodies, this.bodies, this.waiting = this.bodies, {}, 0
+        schema, room = this.schema, MAX_NAMED - len(this.off_schema)
+        if schema is None or not bodies or room <= 0:
+            return
+        # Off the loop: a slice of costly bodies may take seconds, and everyone else would stand still for them.
+        for place, why in await self._files.offload(lambda: _off_schema(schema, bodies, room)):
+            this.pending[place] = replace(this.pending[place], reason=f"json_schema: {why}")
+            this.off_schema.append(this.pending[place].item_id)
 
     # ---- adding up ----
 
@@ -216,6 +253,7 @@ class Collector:
                 count, last = await self._store.index_absent(Absentees(op.operation_id, this.attempt, absent, last))
         tally = await self._store.tally(op.operation_id, this.attempt)
         summary, problems = add_up(tally, absent, op, tuple(this.unreadable))
+        problems = replace(problems, broken=_broken(this, verdict), off_schema=tuple(dict.fromkeys(this.off_schema)))
         info = ResultInfo(
             attempt=this.attempt,
             bytes=this.bytes,
@@ -236,6 +274,11 @@ class _Line:
     length: int
     data: bytes | None
 
+    @property
+    def is_page(self) -> bool:
+        """Whether it begins as markup does and JSON never: a proxy or a login page speaks (C33)."""
+        return self.data is not None and self.data.removeprefix(_BOM).lstrip().startswith(b"<")
+
 
 def is_not_ready(op: Operation, verdict: Verdict) -> bool:
     """Whether the job must hold results that it does not name yet: counts without a file are no empty result."""
@@ -245,15 +288,16 @@ def is_not_ready(op: Operation, verdict: Verdict) -> bool:
 def add_up(tally: Tally, absent: str, op: Operation, unreadable: tuple[int, ...]) -> tuple[Summary, Problems]:
     """The balance of one attempt (J3), and how it breaks the contract.
 
-    An adopted job is held to the provider's count, since nobody knows its ids.
+    A job whose ids nobody knows is held to a count: the one that the client promised, else the provider's.
     """
     counts = dict(tally.by_outcome)
     expected = found = None
-    if op.input_items is None and op.total_items is not None:
-        short = op.total_items - tally.found
+    total_items: int | None = op.expect.get("items", op.total_items)
+    if op.input_items is None and total_items is not None:
+        short = total_items - tally.found
         counts[absent] = counts.get(absent, 0) + max(0, short)
         if short < 0 or (short > 0 and absent == "missing"):
-            expected, found = op.total_items, tally.found
+            expected, found = total_items, tally.found
     total = sum(counts.values())
     words = ("succeeded", "failed", "cancelled", "expired", "missing")
     summary = Summary(total=total, **{word: counts.get(word, 0) for word in words})
@@ -266,6 +310,23 @@ def add_up(tally: Tally, absent: str, op: Operation, unreadable: tuple[int, ...]
         found=found,
     )
     return summary, problems
+
+
+def _off_schema(schema: Schema, bodies: Mapping[int, JsonValue], room: int) -> list[tuple[int, str]]:
+    """Which bodies break the schema, and where; no more than there is room to name."""
+    broken = ((place, why) for place, body in bodies.items() if (why := schema.broken_by(body)) is not None)
+    return list(islice(broken, room))
+
+
+def _broken(this: _Try, verdict: Verdict) -> tuple[str, ...]:
+    """The promises of `expect` that the result does not keep; its count is told beside them.
+
+    A job that was cut off has no whole result, so that nobody can have promised its checksum.
+    """
+    promised = this.op.expect.get("sha256")
+    is_other = promised is not None and verdict.kind in SAYS_DONE and promised != this.digest.hexdigest()
+    kept = {"content_type": this.is_of_type, "sha256": not is_other, "json_schema": not this.off_schema}
+    return tuple(name for name, is_kept in kept.items() if not is_kept)
 
 
 def _exchange(request: HttpRequest, sent_at: UnixMs, ended_at: UnixMs, stream: Stream, peer: Peer) -> Exchange:

@@ -10,9 +10,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 from reconcile.seams import Supervisor
+
+T = TypeVar("T")
 
 #: Bytes read at once. 64 KiB: large enough that calls do not count, small enough that the loop is never held up.
 CHUNK: Final = 65536
@@ -134,9 +136,9 @@ class Files:
         """A folder and those above it, up to the root."""
         return [folder, *(above for above in folder.parents if above.is_relative_to(self._root))]
 
-    async def offload(self, function: Callable[[], None]) -> None:
+    async def offload(self, function: Callable[[], T]) -> T:
         """Run a blocking step off the loop."""
-        await self._supervisor.offload(function)
+        return await self._supervisor.offload(function)
 
     def step(self, name: str, path: Path) -> None:
         """Tell the fault point where we are."""

@@ -135,12 +135,14 @@ class Problems:
     found: int | None = None
     #: A broken promise of `expect`: "content_type", "sha256", "json_schema".
     broken: tuple[str, ...] = ()
+    #: Succeeded items whose body breaks the promised schema; their own reason says where.
+    off_schema: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         counts_differ = self.expected is not None and self.expected != self.found
         return bool(
             self.duplicate or self.unknown or self.missing or self.unreadable_lines or self.broken or counts_differ
-        )
+        )  # `off_schema` never stands without its word in `broken`
 
 
 @dataclass(frozen=True, slots=True)

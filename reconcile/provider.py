@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from reconcile.contract import Contract
 from reconcile.evidence import CancelAnswered, CollectFailed, Evidence, JobGone, JobRead, ReadFailed, ResultIsFailure
 from reconcile.model import JsonObject, Observation, Operation, ResultRef
+from reconcile.read_json import JsonValue
 
 #: Lower-cased names; a name that came twice has two values.
 Headers = Mapping[str, Sequence[str]]
@@ -115,6 +116,8 @@ class Item:
     outcome: str
     reason: str = ""
     is_known: bool = True
+    #: What a succeeded item holds, which a client may have promised the shape of.
+    body: JsonValue = None
 
 
 class Provider(Protocol):

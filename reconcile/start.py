@@ -12,6 +12,7 @@ from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBusy, Writ
 from reconcile.files import Files, FileWriter
 from reconcile.fingerprint import canonical_json, fingerprint
 from reconcile.model import JsonObject, Operation, Schedule, Spans
+from reconcile.promises import Expected
 from reconcile.seams import Clock, Dice
 from reconcile.states import Priority, State
 from reconcile.store.starts import Started, StartRecord, SubmittedItem
@@ -29,6 +30,7 @@ class StartWish:
     caller: str | None = None
     approval: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    expect: Expected = field(default_factory=Expected)
     spans: Spans = field(default_factory=Spans)
     client_key: str | None = None
     #: Digest of the whole body: what a repeated client key is compared by.
@@ -54,14 +56,14 @@ class Starter:
         adopts = wish.remote_job_id is not None
         request = wish.request if adopts else peer.provider.check_start(wish.request, wish.items)
         operation_id = self._dice.identifier("op_")
-        spooled = await self._spool(peer, operation_id, wish.items) if wish.items is not None else None
+        spooled = await self._spool(peer, operation_id, wish) if wish.items is not None else None
         op = self._operation(peer.name, contract, wish, request, operation_id, spooled)
         record = StartRecord(
             op,
             actor=f"client:{wish.caller or 'anonymous'}",
             cause=f"start:{operation_id}",
             reason="started" if wish.remote_job_id is None else f"adopted: follows {wish.remote_job_id}",
-            items=spooled.items if spooled else (),
+            items=spooled.items if spooled else _named(wish.expect),
             client_key=wish.client_key,
             content=wish.content,
             draw=self._dice.draw(),
@@ -108,20 +110,22 @@ class Starter:
             schedule=Schedule(due_at=now, priority=Priority.CREATE if wish.remote_job_id is None else Priority.RUNG),
             contract_version=contract.version,
             input_ref=spooled.ref if spooled else None,
-            input_items=len(spooled.items) if spooled else None,
+            input_items=len(spooled.items) if spooled else len(wish.expect.ids) or None,
             caller=wish.caller,
             approval=wish.approval,
             labels=wish.labels,
+            expect=wish.expect.kept(),
             spans=wish.spans,
             deadlines=deadlines.at_start(now, create_ms=create_ms, result_ms=result_ms),
         )
 
-    async def _spool(self, peer: Peer, operation_id: str, items: Sequence[Any]) -> "_Spooled":
+    async def _spool(self, peer: Peer, operation_id: str, wish: StartWish) -> "_Spooled":
         """Check every item and write the input file; ids and places are kept for the balance (J3)."""
         limit = min(self._max_input, peer.provider.contract.limits.max_input_bytes or self._max_input)
         writer = self._files.create(f"spool/{operation_id}.jsonl")
         try:
-            submitted = _write_items(peer, writer, items, limit)
+            submitted = _write_items(peer, writer, wish.items or (), limit)
+            wish.expect.agree({item.item_id for item in submitted})
             written = await writer.finish()
         finally:
             writer.discard()
@@ -137,6 +141,11 @@ class _Spooled:
     ref: str
     sha256: str
     items: list[SubmittedItem]
+
+
+def _named(expected: Expected) -> list[SubmittedItem]:
+    """Ids of a job whose input we did not send: they close the balance, and stand in no file of ours."""
+    return [SubmittedItem(item_id, None, None) for item_id in expected.ids]
 
 
 def _write_items(peer: Peer, writer: FileWriter, items: Sequence[Any], limit: int) -> list[SubmittedItem]:

@@ -6,6 +6,7 @@ What the provider itself takes is the adapter's business (reconcile/start.py ask
 import re
 from typing import Any, Final
 
+from handlers.api import expect_body
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.model import JsonObject, Spans
 from reconcile.read_json import JsonValue, read_id
@@ -20,6 +21,7 @@ _FIELDS: Final = frozenset(
         "caller",
         "approval",
         "labels",
+        "expect",
         "create_within",
         "result_within",
         "cancel_within",
@@ -61,6 +63,7 @@ def parse(body: JsonValue, *, client_key: str | None) -> StartWish:
         caller=_text(body, "caller"),
         approval=_text(body, "approval"),
         labels=_labels(body),
+        expect=expect_body.parse(body.get("expect")),
         spans=Spans(
             create_ms=_span(body, "create_within"),
             result_ms=_span(body, "result_within"),

@@ -43,10 +43,11 @@ def _problem_words(evidence: Collected) -> str:
                 ("ids that were never sent", problems.unknown),
                 ("missing ids", problems.missing),
                 ("unreadable lines", problems.unreadable_lines),
-                ("broken promises", problems.broken),
             )
             if ids
         ]
+        if problems.broken:
+            words.append(f"broken promises of the start: {', '.join(problems.broken)}")
         if problems.expected != problems.found:
             words.append(f"{problems.found} items instead of {problems.expected}")
     return ", ".join(words) or "it holds no item at all"

@@ -16,11 +16,11 @@ from reconcile.store.writer import Done, Kind
 
 @dataclass(frozen=True, slots=True)
 class SubmittedItem:
-    """One submitted id and where its line stands in the input file, in bytes."""
+    """One submitted id and where its line stands in the input file, in bytes; nowhere for a job we did not feed."""
 
     item_id: str
-    start: int
-    length: int
+    start: int | None
+    length: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ class AnthropicBatches:
         row = read_object(line)
         item_id = read_id(row.get("custom_id"), what="custom_id")
         outcome, reason = bodies.outcome(row)
-        return Item(item_id, outcome, reason)
+        return Item(item_id, outcome, reason, body=bodies.message(row) if outcome == "succeeded" else None)
 
     # ---- webhooks --------------------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ def outcome(row: Mapping[str, JsonValue]) -> tuple[str, str]:
         return "failed", "no_result"
     match result.get("type"):
         case "succeeded":
-            return ("succeeded", "") if mapping(result, "message") is not None else ("failed", "no_message")
+            return ("succeeded", "") if message(row) is not None else ("failed", "no_message")
         case "errored":
             return "failed", _error_type(result) or "errored"
         case "canceled":
@@ -128,6 +128,11 @@ def outcome(row: Mapping[str, JsonValue]) -> tuple[str, str]:
             return "expired", "expired"
         case other:
             return "failed", " ".join(filter(None, ("unknown_type", _word(other))))
+
+
+def message(row: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
+    """The message of a line that has one."""
+    return mapping(mapping(row, "result") or {}, "message")
 
 
 def _error_type(holder: Mapping[str, JsonValue]) -> str | None:

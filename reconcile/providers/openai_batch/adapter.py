@@ -161,7 +161,7 @@ class OpenAIBatch:
         row = read_object(line)
         item_id = read_id(row.get("custom_id"), what="custom_id")
         outcome, reason = bodies.outcome(row)
-        return Item(item_id, outcome, reason)
+        return Item(item_id, outcome, reason, body=bodies.answer(row) if outcome == "succeeded" else None)
 
     # ---- webhooks --------------------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ def outcome(row: dict[str, JsonValue]) -> tuple[str, str]:
     status = integer(response, "status_code")
     if status is None:
         return "failed", "no_status_code"
-    body = _item_body(response.get("body"))
+    body = answer(row)
     inner = body.get("error") if body is not None else None
     if not 200 <= status < 300 or inner is not None:
         return "failed", " ".join(filter(None, (str(status), _code(inner))))
@@ -156,8 +156,9 @@ def outcome(row: dict[str, JsonValue]) -> tuple[str, str]:
     return "succeeded", ""
 
 
-def _item_body(value: JsonValue) -> dict[str, JsonValue] | None:
-    """The answer's body; some servers of this shape put the object into a string once more."""
+def answer(row: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
+    """The body of a line's answer; some servers of this shape put the object into a string once more."""
+    value = (mapping(row, "response") or {}).get("body")
     if isinstance(value, str):
         try:
             value = read_json(value.encode("utf-8"))

@@ -1,0 +1,293 @@
+"""A client's JSON Schema (2020-12) for the bodies of items: which are taken, and whether a body keeps one. Pure.
+
+A schema comes from a client and is applied to text that a model wrote, item after item. So nothing is fetched, every
+reference stays inside, and each check has a budget of steps: what cannot be shown within it was not kept. Keywords
+whose cost the library hides are refused at the start, and so are patterns that `re` might never finish with.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import unquote
+
+import referencing
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.protocols import Validator
+from jsonschema.validators import extend
+
+from reconcile.errors import RequestInvalid, Unreadable
+from reconcile.fingerprint import canonical_json
+from reconcile.given import pointer
+from reconcile.model import JsonObject
+from reconcile.read_json import JsonValue
+
+#: Bytes of a schema as canonical JSON. 32 KiB: arbitrary; looking through one took 0.1 s, and it holds up the loop.
+MAX_SCHEMA_BYTES: Final = 32_768
+#: Levels of nesting in a schema. 32: arbitrary; 40 were tried, the library takes about four frames for each.
+MAX_SCHEMA_DEPTH: Final = 32
+#: Steps for one body. 200,000: arbitrary; about 0.6 s, and a list of 100,000 numbers. A step is one keyword.
+MAX_STEPS: Final = 200_000
+#: Characters that `re` tries in the time of one step, measured.
+CHARACTERS_A_STEP: Final = 100
+#: Elements, or characters, that a keyword may go through in the time of one step: an error's text spells them all.
+ELEMENTS_A_STEP: Final = 1_000
+#: Schemas that one value may be held to on its own, references followed. 1,000: arbitrary; real ones stay below 20.
+MAX_AT_ONCE: Final = 1_000
+#: References and combinations in a row. 64: arbitrary; the library takes some eight frames for each.
+MAX_CHAIN: Final = 64
+#: Characters of a pattern. 256: arbitrary.
+MAX_PATTERN: Final = 256
+#: Characters of a reason that are kept. 200: arbitrary.
+MAX_REASON: Final = 200
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+#: Formats are annotations; references and patterns are looked at here.
+_NO_FORMATS: Final = FormatChecker(formats=())
+
+#: Where further schemas stand: as the value, in a list, in an object by name.
+_AS_VALUE: Final = frozenset(
+    {"not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames", "contentSchema"}
+)
+_IN_LIST: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_BY_NAME: Final = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+#: Those of them that look at the very value that the schema around them looks at.
+_SAME_VALUE: Final = ("not", "if", "then", "else")
+_SAME_VALUE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_REFUSED: Final[Mapping[str, str]] = {
+    "patternProperties": "is not taken: its cost cannot be bounded; name the properties, or use propertyNames",
+    "unevaluatedProperties": "is not taken: its cost cannot be bounded; use additionalProperties",
+    "unevaluatedItems": "is not taken: its cost cannot be bounded; use items",
+    "$dynamicRef": "is not taken; use $ref",
+    "$dynamicAnchor": "is not taken; use $defs and $ref",
+    "$anchor": "is not taken; name the place by its pointer: #/$defs/…",
+    "$vocabulary": "is not taken",
+}
+#: A pattern without groups and choices: what it costs at most can be told from the length of a text.
+_ATOM: Final = r"(?:\\[dDwWsSnrtfv]|\\[^\w\s]|\\u[0-9a-fA-F]{4}|\[\^?(?:\\.|[^\\\[\]])+\]|[^\\\[\](){}*+?|^$])"
+_REPEATED: Final = rf"{_ATOM}(?:(?P<open>[*+])|(?P<maybe>\?)|\{{\d{{1,3}}(?P<to>,(?P<most>\d{{0,3}}))?\}})?"
+_ONE: Final = re.compile(_REPEATED, re.DOTALL)
+_PLAIN_PATTERN: Final = re.compile(
+    rf"(?P<start>\^?)(?P<middle>(?:{re.sub(r'[?]P<[a-z]+>', '?:', _REPEATED)})*)(?P<end>\$?)", re.DOTALL
+)
+#: What Python reads as set arithmetic some day, and warns of: https://docs.python.org/3/library/re.html
+_SET_ARITHMETIC: Final = re.compile(r"--|&&|~~|\|\|")
+
+
+class TooCostly(Exception):
+    """The budget of steps is spent."""
+
+
+def check(schema: JsonValue, at: str) -> JsonObject:
+    """The schema, if it is one that is taken. Raises: RequestInvalid, with the pointer below `at`."""
+    if not isinstance(schema, dict):
+        raise RequestInvalid(at, "must be an object: a JSON Schema, draft 2020-12")
+    _check_size(schema, at)
+    if schema.get("$schema", DIALECT) not in (DIALECT, f"{DIALECT}#"):
+        raise RequestInvalid(f"{at}/$schema", f"must be {DIALECT}, or be left out")
+    try:
+        Draft202012Validator.check_schema(schema, format_checker=_NO_FORMATS)
+    except SchemaError as error:
+        place = _joined(at, error.absolute_path)
+        raise RequestInvalid(
+            place, f"is no valid JSON Schema: it breaks {error.validator!r} of the metaschema"
+        ) from error
+    except RecursionError as error:
+        raise RequestInvalid(at, "is nested too deep") from error
+    _check_places(schema, at)
+    return schema
+
+
+def _check_size(schema: JsonObject, at: str) -> None:
+    try:
+        size = len(canonical_json(schema))
+    except Unreadable as error:
+        raise RequestInvalid(at, error.reason) from error
+    if size > MAX_SCHEMA_BYTES:
+        raise RequestInvalid(at, f"has {size} bytes; at most {MAX_SCHEMA_BYTES} are taken", status=413)
+    if _depth(schema) > MAX_SCHEMA_DEPTH:
+        raise RequestInvalid(at, f"is nested deeper than {MAX_SCHEMA_DEPTH} levels")
+
+
+def _depth(value: JsonValue) -> int:
+    level, depth = [value], 0
+    while level := [inner for outer in level for inner in _inner(outer)]:
+        depth += 1
+    return depth
+
+
+def _inner(value: JsonValue) -> list[JsonValue]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _check_places(schema: JsonObject, at: str) -> None:
+    """Every schema in the schema: no keyword that is refused, no reference that leaves or leads to no schema."""
+    places = dict(_places(schema, ""))
+    for place, inner in places.items():
+        if not isinstance(inner, dict):
+            continue
+        for word, why in _REFUSED.items():
+            if word in inner:
+                raise RequestInvalid(f"{at}{place}/{word}", why)
+        if place and ("$id" in inner or "$schema" in inner):
+            word = "$id" if "$id" in inner else "$schema"
+            raise RequestInvalid(f"{at}{place}/{word}", "may only stand at the root")
+        if "pattern" in inner:
+            _check_pattern(inner["pattern"], f"{at}{place}/pattern")
+        if "$ref" in inner:
+            _check_reference(inner["$ref"], places, f"{at}{place}/$ref")
+    known: dict[str, int] = {}
+    for place in places:
+        if _at_once(place, places, known, MAX_CHAIN) > MAX_AT_ONCE:
+            raise RequestInvalid(
+                f"{at}{place}", f"holds one value to itself again, or to more than {MAX_AT_ONCE} schemas"
+            )
+
+
+def _at_once(place: str, places: Mapping[str, Any], known: dict[str, int], chain: int) -> int:
+    """How many schemas one value is held to here; beyond counting where a chain has no end, or a long one."""
+    if chain == 0:
+        return MAX_AT_ONCE + 1
+    if place not in known:
+        known[place] = MAX_AT_ONCE + 1  # what comes back here meanwhile goes round in a circle
+        weights = (_at_once(next_place, places, known, chain - 1) for next_place in _on_same_value(place, places))
+        known[place] = min(1 + sum(weights), MAX_AT_ONCE + 1)
+    return known[place]
+
+
+def _on_same_value(place: str, places: Mapping[str, Any]) -> list[str]:
+    schema = places[place]
+    if not isinstance(schema, dict):
+        return []
+    found = [f"{place}/{word}" for word in _SAME_VALUE if word in schema]
+    found += [f"{place}/{word}/{n}" for word in _SAME_VALUE_LISTS for n in range(len(schema.get(word, ())))]
+    found += [pointer(f"{place}/dependentSchemas", name) for name in schema.get("dependentSchemas", ())]
+    return [*found, unquote(schema["$ref"][1:])] if "$ref" in schema else found
+
+
+def _places(schema: Any, place: str) -> Iterator[tuple[str, Any]]:
+    yield place, schema
+    for word, value in schema.items() if isinstance(schema, dict) else ():
+        if word in _AS_VALUE:
+            yield from _places(value, f"{place}/{word}")
+        elif word in _IN_LIST and isinstance(value, list):
+            for number, inner in enumerate(value):
+                yield from _places(inner, f"{place}/{word}/{number}")
+        elif word in _BY_NAME and isinstance(value, dict):
+            for name, inner in value.items():
+                yield from _places(inner, pointer(f"{place}/{word}", name))
+
+
+def _check_reference(reference: str, places: Mapping[str, Any], at: str) -> None:
+    if not reference.startswith("#"):
+        raise RequestInvalid(at, "must stay inside the schema (#/$defs/…): nothing is fetched")
+    if unquote(reference[1:]) not in places:
+        raise RequestInvalid(at, "leads to no schema in this one")
+
+
+def _check_pattern(pattern: str, at: str) -> None:
+    if len(pattern) > MAX_PATTERN:
+        raise RequestInvalid(at, f"has more than {MAX_PATTERN} characters")
+    if not _PLAIN_PATTERN.fullmatch(pattern) or _SET_ARITHMETIC.search(pattern):
+        raise RequestInvalid(
+            at,
+            "is taken without groups, choices, back references and look-arounds only: others may never come to an end",
+        )
+    try:
+        _compiled(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise RequestInvalid(at, "is no regular expression") from error
+
+
+def _joined(at: str, path: Any) -> str:
+    for step in path:
+        at = pointer(at, str(step))
+    return at
+
+
+class Schema:
+    """A schema that passed `check`, made ready for many bodies. Not for two threads at once."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        self._left = 0
+        bare = {word: value for word, value in schema.items() if word not in ("$id", "$schema")}
+        keywords = {word: self._metered(rule) for word, rule in Draft202012Validator.VALIDATORS.items()}
+        keywords["pattern"] = self._metered(self._pattern)
+        keywords["uniqueItems"] = self._metered(_unique)
+        made = extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call] # its stubs leave a parameter out
+        self._validator: Validator = made(bare, registry=referencing.Registry())
+
+    def broken_by(self, body: JsonValue) -> str | None:
+        """None where the body keeps the schema, else why not: the schema's own place, never the body's words."""
+        self._left = MAX_STEPS
+        try:
+            error = next(iter(self._validator.iter_errors(body)), None)
+        except (TooCostly, RecursionError):
+            return "too costly to check"
+        if error is None:
+            return None
+        place = _joined("", error.absolute_schema_path)
+        return "".join(c if c.isprintable() else "?" for c in place[:MAX_REASON])
+
+    def _spend(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise TooCostly
+
+    def _metered(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        def metered(validator: Validator, value: Any, instance: Any, schema: Any) -> Any:
+            self._spend(1 + (len(instance) // ELEMENTS_A_STEP if isinstance(instance, str | list | dict) else 0))
+            return rule(validator, value, instance, schema)
+
+        return metered
+
+    def _pattern(self, _: Validator, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if not isinstance(instance, str):
+            return
+        self._spend(_tries(pattern, len(instance)) // CHARACTERS_A_STEP)
+        if not _compiled(pattern).search(instance):
+            yield ValidationError("does not match")
+
+
+def _unique(_: Validator, wanted: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
+    """In one pass; the library compares each pair."""
+    if wanted and isinstance(instance, list) and len({canonical_json(_plain(one)) for one in instance}) < len(instance):
+        yield ValidationError("holds the same value twice")
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    """1.0 as 1: for JSON Schema they are one value."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_plain(one) for one in value]
+        case dict():
+            return {name: _plain(one) for name, one in value.items()}
+    return value
+
+
+def _tries(pattern: str, length: int) -> int:
+    """How many characters `re` looks at in the worst case: each repetition is tried at every count that it may have."""
+    parts = _PLAIN_PATTERN.fullmatch(pattern)
+    tries = length if parts is None or not parts["start"] else 1
+    for atom in _ONE.finditer(parts["middle"] if parts else ""):
+        if atom["open"] or (atom["to"] and not atom["most"]):
+            tries *= length
+        elif atom["maybe"]:
+            tries *= 2
+        elif atom["most"]:
+            tries *= min(int(atom["most"]) + 1, length)
+    return max(tries, length)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """As JSON Schema means it: `$` is the very end, `\\d` and `\\w` are ASCII (ECMA-262)."""
+    parts = _PLAIN_PATTERN.fullmatch(pattern)
+    ends = parts is not None and parts["end"]
+    return re.compile(f"{pattern[:-1]}\\Z" if ends else pattern, re.ASCII)
