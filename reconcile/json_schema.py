@@ -153,7 +153,6 @@ def _at_once(place: str, places: Mapping[str, Any], known: dict[str, int], chain
     if chain == 0:
         return MAX_AT_ONCE + 1
     if place not in known:
-        known[place] = MAX_AT_ONCE + 1  # what comes back here meanwhile goes round in a circle
         weights = (_at_once(next_place, places, known, chain - 1) for next_place in _on_same_value(place, places))
         known[place] = min(1 + sum(weights), MAX_AT_ONCE + 1)
     return known[place]
@@ -214,12 +213,12 @@ class Schema:
 
     def __init__(self, schema: JsonObject) -> None:
         self._left = 0
-        bare = {word: value for word, value in schema.items() if word not in ("$id", "$schema")}
         keywords = {word: self._metered(rule) for word, rule in Draft202012Validator.VALIDATORS.items()}
         keywords["pattern"] = self._metered(self._pattern)
         keywords["uniqueItems"] = self._metered(_unique)
         made = extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call] # its stubs leave a parameter out
-        self._validator: Validator = made(bare, registry=referencing.Registry())
+        # A registry of its own, empty and without a way to fetch: the library's own still would.
+        self._validator: Validator = made(schema, registry=referencing.Registry())
 
     def broken_by(self, body: JsonValue) -> str | None:
         """None where the body keeps the schema, else why not: the schema's own place, never the body's words."""

@@ -251,6 +251,16 @@ async def test_only_the_first_of_many_broken_items_are_named(
         assert [name for (name,) in named] == ids[0:200:2]
 
 
+async def test_each_slice_of_rows_is_judged_by_its_own_bodies(tmp_path: Path) -> None:
+    """Rows are written 500 at a time; what was wrong in one slice says nothing of the next."""
+    ids, wrong = [f"i{n:04d}" for n in range(700)], ("i0400", "i0600")
+    peer = Peer(reads=[batch()])
+    peer.files["file-out"] = b"\n".join(line(name, {"n": "x" if name in wrong else 1}) for name in ids)
+    async with stage(tmp_path / "state", peer) as on:
+        body = await on.end(await on.submit(*ids, expect={"json_schema": NUMBERED}))
+        assert body["result"]["problems"]["off_schema"] == list(wrong)
+
+
 async def test_costly_bodies_leave_everybody_else_their_turn(tmp_path: Path) -> None:
     """C51: about two seconds of checking, none of them on the loop."""
     numbers = {"list": list(range(20_000))}

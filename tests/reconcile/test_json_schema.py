@@ -130,6 +130,7 @@ def test_what_an_ordinary_client_writes_is_taken(schema: Any) -> None:
         ({"uniqueItems": False}, [1, 1], None),
         ({"format": "date-time"}, "yesterday", None),
         ({"$schema": DIALECT, "$id": "mine", "type": "string"}, 1, "/type"),
+        ({"$id": "urn:mine", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"type": "null"}}}, [1], "/items/type"),
         ({"pattern": ADDRESS}, "someone@example.com", None),
         ({"pattern": ADDRESS}, "someone", "/pattern"),
         ({"pattern": "b+"}, "abc", None),
