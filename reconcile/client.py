@@ -6,6 +6,7 @@ No answer is interpreted here: an exchange is an answer or an error class, and w
 import asyncio
 import hashlib
 import os
+import re
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import aiohttp
 from yarl import URL
 
-from reconcile import limits, schedule
+from reconcile import inflate, limits, schedule
 from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
 from reconcile.files import CHUNK, Files
 from reconcile.limits import NO_PAUSE, Allowance, Pause, Rate
@@ -40,6 +41,8 @@ KEEPALIVE_SECONDS: Final = 4
 RECENT: Final = 100
 #: What a request may end with instead of an answer.
 FAULTS: Final = (aiohttp.ClientError, TimeoutError, OSError, ProviderError, ValueError)
+#: What a URL can be made of (RFC 3986, 2).
+_SPELLED: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
 _CREATES: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
 
 
@@ -187,7 +190,7 @@ class Client:
         sent_at = self._clock.now()
         async with AsyncExitStack() as stack:
             try:
-                response = await stack.enter_async_context(self._open(peer, op, request, None))
+                response = await stack.enter_async_context(self._open(peer, op, request, None, decodes=False))
             except FAULTS as fault:
                 error = _as_provider_error(fault)
                 self.note(peer, Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name))
@@ -205,17 +208,25 @@ class Client:
 
     @asynccontextmanager
     async def _open(
-        self, peer: Peer, op: Operation, request: HttpRequest, body: Body
+        self, peer: Peer, op: Operation, request: HttpRequest, body: Body, *, decodes: bool = True
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = _url(peer, request)
         headers = {**request.headers, **_trace(op, request)}
-        if url.origin() == peer.base_url.origin():
+        if not decodes:
+            headers["Accept-Encoding"] = inflate.ACCEPTED
+        if _origin(url) == _origin(peer.base_url):
             headers.update(peer.credentials)
         if isinstance(body, Joined):
             headers["Content-Length"] = str(body.size)
         timeout = _timeout(request.purpose, body)
         async with self._session.request(
-            request.method, url, headers=headers, data=body, allow_redirects=False, timeout=timeout
+            request.method,
+            url,
+            headers=headers,
+            data=body,
+            allow_redirects=False,
+            timeout=timeout,
+            auto_decompress=decodes,
         ) as response:
             yield response
 
@@ -284,17 +295,27 @@ def _url(peer: Peer, request: HttpRequest) -> URL:
     return url.with_query(dict(request.query)) if request.query else url
 
 
+def _origin(url: URL) -> tuple[str, str | None, int | None]:
+    """Whom a URL asks; a port that is spelled out may be the default one."""
+    return url.scheme, url.host, url.port
+
+
 def _named_url(peer: Peer, base: URL, name: str) -> URL:
     """Where a URL or path in the provider's own words leads. Raises: NotSent, where that is a stranger (C05)."""
     try:
         url = base.join(URL(name)).with_user(None)
-        is_own = url.origin() == base.origin()
+        is_own = _origin(url) == _origin(base)
     except ValueError as fault:
         raise NotSent("bad_url", str(fault)) from fault
     is_storage = url.host in peer.provider.contract.storage_hosts and url.scheme in ("https", base.scheme)
     if not is_own and not is_storage:
         raise NotSent(f"foreign_host:{url.host_port_subcomponent}", "not the configured host: nobody was asked")
-    return url
+    if not _SPELLED.fullmatch(name):
+        return url
+    # What follows the host goes out as it was given: a signature may be of the very spelling.
+    given = base.join(URL(name, encoded=True))
+    path, query = given.raw_path, given.raw_query_string
+    return URL.build(scheme=url.scheme, authority=url.raw_authority, path=path, query_string=query, encoded=True)
 
 
 def _trace(op: Operation, request: HttpRequest) -> dict[str, str]:
@@ -330,9 +351,12 @@ async def _read_capped(response: aiohttp.ClientResponse, cap: int) -> bytes:
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    coding = inflate.decoder(response.headers.getall("Content-Encoding", ()))
     try:
         async for chunk in response.content.iter_any():
-            yield chunk
+            for piece in coding.pieces(chunk):
+                yield piece
+        coding.end()
     except (aiohttp.ClientError, TimeoutError, OSError) as fault:
         raise _as_provider_error(fault) from fault
 

@@ -149,12 +149,13 @@ class Collector:
         content_type = _first(stream.headers, "content-type")
         this.content_type = this.content_type or content_type
         writer = self._files.create(name)
-        before = this.lines
+        has_begun = False
         try:
             async with aclosing(self._lines(this, writer, stream.chunks)) as lines:
                 async for line in lines:
-                    if this.lines == before and line.is_page:
+                    if not has_begun and line.is_page:
                         raise _Stop(CollectFailed("html_page"))
+                    has_begun = has_begun or not line.is_blank
                     this.lines += 1
                     await self._judge(peer, this, ref, index, line)
             await writer.finish()
@@ -182,7 +183,7 @@ class Collector:
                 if size > self._caps.line:
                     yield _Line(number, start, size, None)
                 elif buffer or part.strip():
-                    yield _Line(number, start, size, bytes(buffer) + part)
+                    yield _Line(number, start, size, _without_mark(bytes(buffer) + part, number))
                 start, size = start + size + 1, 0
                 buffer.clear()
                 if number % LINES_A_TURN == 0:
@@ -195,15 +196,15 @@ class Collector:
             # A body that arrives faster than it is judged must not starve everyone else on the loop.
             await asyncio.sleep(0)
         if size:
-            yield _Line(number + 1, start, size, bytes(buffer) if size <= self._caps.line else None)
+            data = _without_mark(bytes(buffer), number + 1) if size <= self._caps.line else None
+            yield _Line(number + 1, start, size, data)
 
     async def _judge(self, peer: Peer, this: _Try, ref: ResultRef, file: int, at: "_Line") -> None:
+        if at.is_blank:
+            return
         if at.data is not None:
-            data = at.data.removeprefix(_BOM) if at.number == 1 else at.data
-            if not data.strip():
-                return
             try:
-                item = peer.provider.read_item(data, ref)
+                item = peer.provider.read_item(at.data, ref)
             except Unreadable:
                 pass
             else:
@@ -272,12 +273,22 @@ class _Line:
     number: int
     start: int
     length: int
+    #: Without the mark that may stand before the first line.
     data: bytes | None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing stands in it."""
+        return self.data is not None and not self.data.strip()
 
     @property
     def is_page(self) -> bool:
         """Whether it begins as markup does and JSON never: a proxy or a login page speaks (C33)."""
-        return self.data is not None and self.data.removeprefix(_BOM).lstrip().startswith(b"<")
+        return self.data is not None and self.data.lstrip().startswith(b"<")
+
+
+def _without_mark(data: bytes, number: int) -> bytes:
+    return data.removeprefix(_BOM) if number == 1 else data
 
 
 def is_not_ready(op: Operation, verdict: Verdict) -> bool:

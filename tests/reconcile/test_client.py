@@ -328,6 +328,25 @@ async def test_a_stranger_is_not_asked_at_all(bench: Bench, name: str, error_cla
     assert bench.seen == []
 
 
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("HTTPS://API.Test:443/x", "https://api.test/x"),
+        ("https://api.test/a%2Fb/%41?sig=c%2Fd%2B&e=", "https://api.test/a%2Fb/%41?sig=c%2Fd%2B&e="),
+        ("//api.test/x", "https://api.test/x"),
+        ("../x?y=%2F", "https://api.test/x?y=%2F"),
+        ("r.jsonl#part", "https://api.test/v1/r.jsonl"),
+        ("with a space", "https://api.test/v1/with%20a%20space"),
+        ("100%", "https://api.test/v1/100%25"),
+        ("https://user:word@api.test/x", "https://api.test/x"),
+    ],
+)
+def test_a_named_place_of_the_provider_is_asked_for_as_it_was_spelled(name: str, asked: str) -> None:
+    """A signature may be of the very spelling; what no URL can hold is put right."""
+    peer = Peer("x", provider_for(KIND), URL("https://api.test/v1"), {})
+    assert str(client._url(peer, HttpRequest("GET", "", Purpose.RESULT, url=name))) == asked
+
+
 async def test_a_storage_host_of_the_contract_is_asked_without_the_key(bench: Bench) -> None:
     """It gets the request and nothing that proves us, and never in the clear where the provider itself is not."""
     base = bench.peer.base_url
