@@ -42,14 +42,11 @@ class Gunzip:
             self._is_begun = True
             try:
                 piece = self._member.decompress(data, PIECE)
-                if piece:
-                    yield piece
-                while len(piece) == PIECE and not self._member.unconsumed_tail and not self._member.eof:
-                    piece = self._member.decompress(b"", PIECE)
-                    if piece:
-                        yield piece
             except zlib.error as fault:
                 raise OutcomeUnknown("bad_encoding", f"no gzip: {fault}") from fault
+            if piece:
+                yield piece
+            # Where the piece was full, the rest; a member's trailer is not consumed before its last byte is out.
             data = self._member.unconsumed_tail
             if self._member.eof:
                 data = self._member.unused_data

@@ -4,6 +4,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from reconcile.errors import RequestInvalid
 from reconcile.json_schema import Schema, check
@@ -181,3 +183,53 @@ def test_a_deep_body_under_a_schema_of_itself_is_judged() -> None:
     for _ in range(62):
         body = [body]
     assert Schema(check(tree, AT)).broken_by(body) is None
+
+
+WORDS = st.sampled_from(
+    [
+        "type",
+        "properties",
+        "items",
+        "allOf",
+        "not",
+        "$ref",
+        "$defs",
+        "pattern",
+        "enum",
+        "const",
+        "required",
+        "if",
+        "then",
+        "multipleOf",
+        "minimum",
+        "maxLength",
+        "contains",
+        "minContains",
+        "uniqueItems",
+        "dependentSchemas",
+        "format",
+        "propertyNames",
+        "prefixItems",
+        "additionalProperties",
+        "dependentRequired",
+        "$id",
+        "a",
+    ]
+)
+PLAIN = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+) | st.sampled_from(["", "#", "#/$defs/a", "string", "object", "^a+$", "a?b*", "\u00e9"])
+ANYTHING = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4), max_leaves=12
+)
+
+
+@given(ANYTHING, ANYTHING)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_is_sent_ends_in_a_refusal_or_in_an_answer(schema: Any, body: Any) -> None:
+    try:
+        taken = check(schema, AT)
+    except RequestInvalid:
+        return
+    broken = Schema(taken).broken_by(body)
+    assert broken is None or broken.isprintable()
