@@ -30,6 +30,7 @@ from reconcile.changes import Changes
 from reconcile.client import Client, Peer
 from reconcile.collect import Caps, Collector
 from reconcile.contract import Contract
+from reconcile.desk import Desk
 from reconcile.errors import AlreadyRunning, ConfigError, StoreError
 from reconcile.files import Files
 from reconcile.ingest import Ingest, judge_by
@@ -179,6 +180,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         LocalDeps(
             store=store,
             changes=changes,
+            desk=Desk(ingest=ingest, peers=peers, dice=seams.dice),
             starter=Starter(store=store, files=files, clock=seams.clock, dice=seams.dice, max_input=config.caps.input),
             files=files,
             peers=peers,

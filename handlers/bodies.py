@@ -10,9 +10,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from handlers import questions
+from reconcile.contract import Contract
 from reconcile.decide import next_action
+from reconcile.decisions import open_to
 from reconcile.model import Operation, UnixMs
-from reconcile.states import CANCELLING, STATUS_OF, WATCHING, State
+from reconcile.states import CANCELLING, CREATING, STATUS_OF, WATCHING, State
 from reconcile.store.evidence import Seen
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import ItemView
@@ -29,7 +32,7 @@ _MESSAGES: Final[Mapping[State, str]] = {
         "The create may or may not have arrived at {provider}; the job is being looked for. It is NOT complete and"
         " must not be started again. " + _GO_ON
     ),
-    State.ACCEPTED: "{provider} accepted the job. It is NOT complete. " + _GO_ON,
+    State.ACCEPTED: "The job at {provider} is known and has not been read yet. It is NOT complete. " + _GO_ON,
     State.OBSERVING: "The job is running at {provider} and is NOT complete. " + _GO_ON,
     State.BLOCKED: "The job at {provider} waits for input and is NOT complete. Give the input, or cancel it.",
     State.INPUT_GIVEN: "The input is being sent to {provider}. The job is NOT complete. " + _GO_ON,
@@ -61,8 +64,16 @@ _MESSAGES: Final[Mapping[State, str]] = {
 }
 
 
-def operation(op: Operation, now: UnixMs) -> dict[str, Any]:
-    """The operation body of the local API."""
+#: A create that is open and a cancel that waits for it: nobody may read this as either.
+_CANCEL_WAITS: Final = (
+    "A cancel was asked for and waits: it is sent to {provider} as soon as the job's id is known. The work is NOT"
+    " cancelled and NOT complete. " + _GO_ON
+)
+_WITHDRAWN: Final = "The work was withdrawn before a create was sent to {provider}: no job was made."
+
+
+def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> dict[str, Any]:
+    """The operation body of the local API; without a contract (an unknown provider) no decision is open."""
     done = op.is_terminal
     seconds = None if done else poll_after_seconds(op, now)
     action = next_action(op)
@@ -89,7 +100,7 @@ def operation(op: Operation, now: UnixMs) -> dict[str, Any]:
         "result_url": f"{here}/result" if op.result and done else None,
         "errors_url": f"{here}/items?outcome=failed" if op.summary and op.summary.failed else None,
         "error": asdict(op.error) if op.error and done else None,
-        "attention": _attention(op),
+        "attention": attention(op, contract),
         "next_action": action.value if action else None,
         "next_action_at": None if done else rfc3339(op.schedule.due_at),
         "created_at": rfc3339(op.created_at),
@@ -113,7 +124,7 @@ def message(op: Operation, now: UnixMs) -> str:
     summary = op.summary
     succeeded = summary.succeeded if summary else 0
     total = summary.total if summary else 0
-    return _MESSAGES[op.state].format(
+    told = _message_of(op).format(
         provider=op.provider,
         seconds=_counted(poll_after_seconds(op, now), "second"),
         word=op.verdict.word if op.verdict else "ended",
@@ -122,6 +133,16 @@ def message(op: Operation, now: UnixMs) -> str:
         unsuccessful=total - succeeded,
         error=f"{op.error.code}: {op.error.message}" if op.error else "the provider gave no reason.",
     )
+    remains = op.cancel.may_remain if op.cancel and op.state is State.CANCELLED else None
+    return f"{told} What may remain: {remains}" if remains else told
+
+
+def _message_of(op: Operation) -> str:
+    if op.cancel is not None and op.state in CREATING:
+        return _CANCEL_WAITS
+    if op.state is State.CANCELLED and op.remote_job_id is None:
+        return _WITHDRAWN
+    return _MESSAGES[op.state]
 
 
 def _counted(number: int, noun: str) -> str:
@@ -235,13 +256,16 @@ def _result(op: Operation) -> dict[str, Any] | None:
     }
 
 
-def _attention(op: Operation) -> dict[str, Any] | None:
+def attention(op: Operation, contract: Contract | None) -> dict[str, Any] | None:
+    """The question that waits for a person, and what can be decided."""
     if op.attention is None:
         return None
     name = op.state_deadline_name
+    offers = open_to(op, contract) if contract is not None else ()
     return {
         "reason": op.attention.reason,
-        "message": op.attention.message,
+        "message": questions.told(op),
         "since": rfc3339(op.attention.since),
         "deadline": rfc3339(op.deadline(name)) if name else None,
+        "decisions": [{"decision": offer.decision.value, "effect": offer.effect} for offer in offers],
     }

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBroken, StoreError, Unreadable
+from reconcile.errors import JobHeld, KeyReused, NotOpen, RequestInvalid, StoreBroken, StoreError, Unreadable
 from reconcile.seams import Dice
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -37,17 +37,10 @@ def middleware(log: Any, dice: Dice) -> Any:
             if refusal.status < 400:
                 raise
             return _with_headers(problem(refusal.status, refusal.reason, refusal.text or refusal.reason), refusal)
-        except RequestInvalid as fault:
-            errors = [{"pointer": fault.pointer, "message": fault.message}]
-            return problem(fault.status, "The request cannot be used", str(fault), errors=errors)
+        except (RequestInvalid, Unreadable, KeyReused, NotOpen, JobHeld) as fault:
+            return _of_the_client(fault)
         except web.RequestPayloadError:
             return problem(400, "The body cannot be read", "Its transfer or content encoding is broken.")
-        except Unreadable as fault:
-            return problem(400, "The body is not the JSON we accept", fault.reason)
-        except KeyReused as fault:
-            return problem(422, "The idempotency key is taken", str(fault), operation_id=fault.operation_id)
-        except JobHeld as fault:
-            return problem(409, "The job is held", str(fault), operation_id=fault.operation_id)
         except StoreBroken as fault:
             log.error("request_outcome_unknown", path=request.path, error=str(fault))
             return problem(503, "Not known", "It is not known whether this was stored; ask again, with the same key.")
@@ -60,6 +53,21 @@ def middleware(log: Any, dice: Dice) -> Any:
             return problem(500, "Internal error", "The fault was logged under this trace id.", trace_id=trace_id)
 
     return problems
+
+
+def _of_the_client(fault: RequestInvalid | Unreadable | KeyReused | NotOpen | JobHeld) -> web.Response:
+    match fault:
+        case RequestInvalid():
+            errors = [{"pointer": fault.pointer, "message": fault.message}]
+            return problem(fault.status, "The request cannot be used", str(fault), errors=errors)
+        case Unreadable():
+            return problem(400, "The body is not the JSON we accept", fault.reason)
+        case KeyReused():
+            return problem(422, "The idempotency key is taken", str(fault), operation_id=fault.operation_id)
+        case NotOpen():
+            return problem(409, "Not open", f"{fault}. Nothing was changed.")
+        case JobHeld():
+            return problem(409, "The job is held", str(fault), operation_id=fault.operation_id)
 
 
 def _with_headers(answer: web.Response, refusal: web.HTTPException) -> web.Response:

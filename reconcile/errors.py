@@ -94,6 +94,10 @@ class IllegalTransition(ReconciledError):
         super().__init__(f"{operation_id}: no arrow from {from_state} to {to_state}")
 
 
+class NotOpen(ReconciledError):
+    """What a person or client asks is not open as the operation stands; the message says why. Nothing was changed."""
+
+
 class StoreError(ReconciledError):
     """The store could not do what it was asked; nothing of it was kept."""
 

@@ -81,12 +81,20 @@ def read_id(value: object, *, what: str) -> str:
 
     Raises: Unreadable.
     """
+    return read_line(value, what=what, most=MAX_ID_LENGTH)
+
+
+def read_line(value: object, *, what: str, most: int) -> str:
+    """`value` as text of one to `most` characters on one line, safe where an id is safe.
+
+    Raises: Unreadable.
+    """
     if not isinstance(value, str):
         raise Unreadable(f"{what}: not a string")
     if not value:
         raise Unreadable(f"{what}: empty")
-    if len(value) > MAX_ID_LENGTH:
-        raise Unreadable(f"{what}: longer than {MAX_ID_LENGTH} characters")
+    if len(value) > most:
+        raise Unreadable(f"{what}: longer than {most} characters")
     if _NOT_IN_IDS.search(value):
         raise Unreadable(f"{what}: holds a control character, half a surrogate pair or a mark that reorders text")
     return value

@@ -7,6 +7,7 @@ from handlers.api.deps import LocalDeps
 from handlers.api.operations import Operations
 from handlers.api.results import Results
 from handlers.api.status import StatusRoutes
+from handlers.api.wishes import Wishes
 
 
 def build_local_app(deps: LocalDeps) -> web.Application:
@@ -16,6 +17,7 @@ def build_local_app(deps: LocalDeps) -> web.Application:
         client_max_size=deps.max_start_body,
     )
     operations, results, status = Operations(deps), Results(deps), StatusRoutes(deps)
+    wishes = Wishes(deps)
     one = "/v1/operations/{operation_id}"
     app.add_routes(
         [
@@ -27,6 +29,8 @@ def build_local_app(deps: LocalDeps) -> web.Application:
             web.get(f"{one}/items", results.items),
             web.get(f"{one}/items/{{item_id}}", results.item),
             web.get(f"{one}/result", results.result),
+            web.post(f"{one}/cancel", wishes.cancel),
+            web.post(f"{one}/decisions", wishes.decide),
             web.get("/v1/status", status.status),
             web.get("/healthz", status.healthz),
             web.get("/readyz", status.readyz),

@@ -53,8 +53,7 @@ class Operations:
         ops = await self._deps.store.find(after=after, limit=limit + 1, is_open=_BOOLEANS[is_open])
         page = ops[:limit]
         cursor = page[-1].operation_id if len(ops) > limit else None
-        now = self._deps.clock.now()
-        return web.json_response({"operations": [bodies.operation(op, now) for op in page], "next_cursor": cursor})
+        return web.json_response({"operations": [self._body(op) for op in page], "next_cursor": cursor})
 
     async def get(self, request: web.Request) -> web.Response:
         """GET: the body; `?wait=SECONDS` holds it until done, a person is needed, or time is up."""
@@ -110,7 +109,7 @@ class Operations:
         return web.json_response(body, status=202, headers=headers)
 
     def _body(self, op: Operation) -> dict[str, Any]:
-        return bodies.operation(op, self._deps.clock.now())
+        return self._deps.body(op)
 
 
 def _client_key(request: web.Request) -> str | None:

@@ -3,10 +3,10 @@
 What the provider itself takes is the adapter's business (reconcile/start.py asks it).
 """
 
-import re
 from typing import Any, Final
 
 from handlers.api import expect_body
+from handlers.api.fields import span_of
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.model import JsonObject, Spans
 from reconcile.read_json import JsonValue, read_id
@@ -28,12 +28,8 @@ _FIELDS: Final = frozenset(
         "input_within",
     }
 )
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 #: Labels on one operation. 64: arbitrary; they travel with each change of the row.
 MAX_LABELS: Final = 64
-#: Longest span a caller may ask for, ms. 366 d: beyond, a typing mistake is likelier than a wish.
-MAX_SPAN_MS: Final = 366 * 86_400_000
 
 
 def provider_of(body: JsonValue) -> str:
@@ -65,10 +61,10 @@ def parse(body: JsonValue, *, client_key: str | None) -> StartWish:
         labels=_labels(body),
         expect=expect_body.parse(body.get("expect")),
         spans=Spans(
-            create_ms=_span(body, "create_within"),
-            result_ms=_span(body, "result_within"),
-            cancel_ms=_span(body, "cancel_within"),
-            input_ms=_span(body, "input_within"),
+            create_ms=span_of(body, "create_within"),
+            result_ms=span_of(body, "result_within"),
+            cancel_ms=span_of(body, "cancel_within"),
+            input_ms=span_of(body, "input_within"),
         ),
         client_key=client_key,
         content=content_digest(body),
@@ -98,17 +94,6 @@ def _labels(body: JsonObject) -> dict[str, str]:
         except Unreadable as fault:
             raise RequestInvalid(f"/labels/{_escaped(name)}", fault.reason) from fault
     return dict(labels)
-
-
-def _span(body: JsonObject, name: str) -> int | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    span = int(match[1]) * _UNITS_MS[match[2]] if match else 0
-    if not 0 < span <= MAX_SPAN_MS:
-        raise RequestInvalid(f"/{name}", 'must be a duration such as "30s", "10m", "26h" or "7d"')
-    return span
 
 
 def _escaped(name: str) -> str:

@@ -1,6 +1,7 @@
 """What people ask of a running job, cancel and input, and the answers of the provider to our one call for each."""
 
 from dataclasses import replace
+from typing import Final
 
 from reconcile.draft import Draft
 from reconcile.evidence import (
@@ -16,6 +17,9 @@ from reconcile.model import CancelIntent, InputIntent
 from reconcile.rules.observing import apply_read
 from reconcile.rules.waiting import deadline_after_a_try, input_may_have_arrived, is_unsent
 from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, TERMINAL, State
+
+#: What a cancel leaves behind where no create has left: the steps before it make no job, but may leave a file.
+WITHDRAWN_REMAINS: Final = "No job was made. An input file that was uploaded for it may stay in the account."
 
 
 def cancel_asked(draft: Draft, evidence: CancelAsked) -> None:
@@ -36,21 +40,24 @@ def cancel_asked(draft: Draft, evidence: CancelAsked) -> None:
 
 def _take_cancel(draft: Draft, evidence: CancelAsked) -> None:
     terms = draft.contract.cancel
+    remains = terms.may_remain if terms else None
     intent = CancelIntent(
         evidence.cancel_id,
         evidence.by,
         evidence.reason,
         evidence.effect,
         draft.now,
-        may_remain=terms.may_remain if terms else None,
+        may_remain=WITHDRAWN_REMAINS if is_unsent(draft.op) else remains,
     )
+    facts = {"by": evidence.by, "because": evidence.reason, "effect": evidence.effect}
     draft.set(cancel=intent)
     if is_unsent(draft.op):
-        draft.move(State.CANCELLED, f"withdrawn by {evidence.by} before anything was sent: {evidence.reason}")
+        told = f"withdrawn by {evidence.by} before anything was sent: {evidence.reason}"
+        draft.move(State.CANCELLED, told, facts=facts)
     elif draft.op.state in CREATING:
-        draft.fact(f"{evidence.by} asked for a cancel: {evidence.reason}; it is sent once the job id is known")
+        draft.fact(f"{evidence.by} asked for a cancel: {evidence.reason}; it is sent once the job id is known", **facts)
     else:
-        draft.move(State.CANCEL_REQUESTED, f"{evidence.by} asked for a cancel: {evidence.reason}")
+        draft.move(State.CANCEL_REQUESTED, f"{evidence.by} asked for a cancel: {evidence.reason}", facts=facts)
 
 
 def cancel_answered(draft: Draft, evidence: CancelAnswered) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile.errors import IllegalTransition, WriteRefused
-from reconcile.evidence import Accepted, EventSeen, Evidence, FinishedAtOnce, JobIsHeld
+from reconcile.evidence import Accepted, EventSeen, Evidence, FinishedAtOnce, JobIsHeld, PersonDecided
 from reconcile.model import Change, Entry, EntryKind, Notice, Observation, Operation, UnixMs
 from reconcile.states import ACTIONS, Priority, is_legal
 from reconcile.store import kept_events, notices, rows
@@ -193,6 +193,8 @@ class Applier:
         holder = self._connection.execute(_HOLDER, (op.provider, job_id, key)).fetchone()
         if holder is None:
             return change
+        if isinstance(arrival.evidence, PersonDecided):  # a person may name another one instead (N32)
+            return Change(op, refusal=f"the job {job_id} is held by {holder[0]} already")
         return self._judge(op, replace(arrival, evidence=JobIsHeld(job_id, by=holder[0])))
 
     def _late(self, op: Operation, arrival: Arrival) -> Change:

@@ -1,0 +1,87 @@
+"""What is asked of one operation: a cancel, a decision. Each is read strictly, and answered once it is committed."""
+
+from typing import Final
+
+from aiohttp import web
+
+from handlers.api.deps import LocalDeps
+from handlers.api.fields import job_id_of, line_of, object_of, span_of
+from handlers.api.query import found
+from reconcile.decisions import NAMES_A_JOB, Decision
+from reconcile.desk import Decided
+from reconcile.errors import RequestInvalid
+from reconcile.model import JsonObject, Operation
+from reconcile.read_json import MAX_ID_LENGTH, JsonValue, read_json
+
+#: Characters of a reason or an expected effect. 2,000: arbitrary; a page of text that stands in each history row.
+MAX_REASON: Final = 2_000
+_CANCEL: Final = frozenset({"by", "reason", "effect"})
+_DECISION: Final = frozenset({"decision", "by", "reason", "remote_job_id", "within"})
+#: Decisions that take a new deadline.
+_TAKES_A_SPAN: Final = frozenset({Decision.RESUME})
+
+
+class Wishes:
+    """Routes that ask something of one operation."""
+
+    def __init__(self, deps: LocalDeps) -> None:
+        self._deps = deps
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        """POST: 202, the intent recorded and nothing claimed; repeated, the same answer."""
+        op = await found(self._deps.store, request.match_info["operation_id"])
+        body = object_of(await json_of(request), _CANCEL)
+        asked = await self._deps.desk.cancel(
+            op,
+            by=line_of(body, "by", most=MAX_ID_LENGTH),
+            reason=line_of(body, "reason", most=MAX_REASON),
+            effect=line_of(body, "effect", most=MAX_REASON),
+        )
+        return self._taken(asked)
+
+    async def decide(self, request: web.Request) -> web.Response:
+        """POST: 200 and the body once the decision is done; 409 where it is not open."""
+        op = await found(self._deps.store, request.match_info["operation_id"])
+        said = decided(await json_of(request))
+        return web.json_response(self._deps.body(await self._deps.desk.decide(op, said)))
+
+    def _taken(self, op: Operation) -> web.Response:
+        body = self._deps.body(op)
+        headers = {"Location": f"/v1/operations/{op.operation_id}"}
+        if not op.is_terminal:
+            headers["Retry-After"] = str(body["poll_after_seconds"])
+        return web.json_response(body, status=202, headers=headers)
+
+
+async def json_of(request: web.Request) -> JsonValue:
+    """The request's JSON. Raises: HTTPUnsupportedMediaType, Unreadable."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="Send application/json.")
+    return read_json(await request.read())
+
+
+def decided(given: JsonValue) -> Decided:
+    """A decision's body. Raises: RequestInvalid, naming the field by JSON pointer."""
+    body = object_of(given, _DECISION)
+    word = line_of(body, "decision", most=MAX_ID_LENGTH)
+    if word not in set(Decision):
+        raise RequestInvalid("/decision", f"unknown; known are {', '.join(Decision)}")
+    decision = Decision(word)
+    _refuse_idle(body, "remote_job_id", decision in NAMES_A_JOB, decision)
+    _refuse_idle(body, "within", decision in _TAKES_A_SPAN, decision)
+    job_id = job_id_of(body, "remote_job_id")
+    if decision in NAMES_A_JOB and job_id is None:
+        raise RequestInvalid("/remote_job_id", f"{decision} needs the job's id")
+    return Decided(
+        decision,
+        by=line_of(body, "by", most=MAX_ID_LENGTH),
+        reason=line_of(body, "reason", most=MAX_REASON),
+        remote_job_id=job_id,
+        within_ms=span_of(body, "within"),
+    )
+
+
+def _refuse_idle(body: JsonObject, name: str, is_taken: bool, decision: Decision) -> None:
+    """A field that the decision would not look at is a misunderstanding, and is told."""
+    if body.get(name) is not None and not is_taken:
+        raise RequestInvalid(f"/{name}", f"{decision} does not take this")

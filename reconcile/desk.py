@@ -1,0 +1,56 @@
+"""What people and clients ask of a standing operation, made into evidence: a cancel, a decision.
+
+Nothing is sent here, and nothing is judged: what is asked is committed as an intent, or refused, by `decide` on the row
+as it stands; a worker does the rest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reconcile.client import Peer
+from reconcile.decisions import Decision
+from reconcile.errors import NotOpen
+from reconcile.evidence import CancelAsked, Evidence, PersonDecided
+from reconcile.ingest import Ingest
+from reconcile.model import Operation
+from reconcile.seams import Dice
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A person's decision as it was given, each field checked for its type."""
+
+    decision: Decision
+    by: str
+    reason: str
+    remote_job_id: str | None = None
+    within_ms: int | None = None
+
+
+class Desk:
+    """Takes what is asked of an operation; gives the operation as it stands after the commit."""
+
+    def __init__(self, *, ingest: Ingest, peers: Mapping[str, Peer], dice: Dice) -> None:
+        self._ingest = ingest
+        self._peers = peers
+        self._dice = dice
+
+    async def cancel(self, op: Operation, *, by: str, reason: str, effect: str) -> Operation:
+        """Record the intent, once; whoever asks again gets the first one. Raises: NotOpen, StoreError."""
+        cancel_id = self._dice.identifier("can_")
+        asked = CancelAsked(cancel_id, by, reason, effect)
+        return await self._ask(op, asked, actor=f"client:{by}", cause=f"cancel:{cancel_id}")
+
+    async def decide(self, op: Operation, said: Decided) -> Operation:
+        """Do what the decision's offer promises. Raises: NotOpen, StoreError."""
+        decision_id = self._dice.identifier("dec_")
+        decided = PersonDecided(decision_id, said.decision, said.by, said.reason, said.remote_job_id, said.within_ms)
+        return await self._ask(op, decided, actor=f"person:{said.by}", cause=f"decision:{decision_id}")
+
+    async def _ask(self, op: Operation, asked: Evidence, *, actor: str, cause: str) -> Operation:
+        if op.provider not in self._peers:
+            raise NotOpen(f"the provider {op.provider} is not in the configuration, so that nothing is done for it")
+        change = await self._ingest.fact(op, asked, actor=actor, cause=cause)
+        if change.refusal is not None:
+            raise NotOpen(change.refusal)
+        return change.operation
