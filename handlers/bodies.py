@@ -88,6 +88,8 @@ def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> d
         "done": done,
         "outcome": op.outcome,
         "remote_job_id": op.remote_job_id,
+        "adopted": op.adopted,
+        "parent": op.parent,
         "remote_status": op.remote_status,
         "message": message(op, now),
         "poll_after_seconds": seconds,

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconcile import deadlines
@@ -92,6 +92,7 @@ class Starter:
         result_ms = wish.spans.result_ms
         if wish.remote_job_id is not None and result_ms is None:
             result_ms = contract.result_within_ms
+        running = deadlines.at_start(now, create_ms=create_ms, result_ms=result_ms)
         return Operation(
             operation_id=operation_id,
             provider=provider,
@@ -116,7 +117,7 @@ class Starter:
             labels=wish.labels,
             expect=wish.expect.kept(),
             spans=wish.spans,
-            deadlines=deadlines.at_start(now, create_ms=create_ms, result_ms=result_ms),
+            deadlines=running if wish.remote_job_id is None else replace(running, create=None),
         )
 
     async def _spool(self, peer: Peer, operation_id: str, wish: StartWish) -> "_Spooled":

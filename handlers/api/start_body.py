@@ -6,7 +6,7 @@ What the provider itself takes is the adapter's business (reconcile/start.py ask
 from typing import Any, Final
 
 from handlers.api import expect_body
-from handlers.api.fields import span_of
+from handlers.api.fields import job_id_of, span_of
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.model import JsonObject, Spans
 from reconcile.read_json import JsonValue, read_id
@@ -18,6 +18,7 @@ _FIELDS: Final = frozenset(
         "request",
         "type",
         "items",
+        "remote_job_id",
         "caller",
         "approval",
         "labels",
@@ -46,7 +47,10 @@ def parse(body: JsonValue, *, client_key: str | None) -> StartWish:
     for name in body:
         if name not in _FIELDS:
             raise RequestInvalid(f"/{_escaped(name)}", f"unknown field; known: {', '.join(sorted(_FIELDS))}")
-    request = body.get("request")
+    job_id = job_id_of(body, "remote_job_id")
+    if job_id is not None:
+        _refuse_a_create(body)
+    request = {} if job_id is not None else body.get("request")
     if not isinstance(request, dict):
         raise RequestInvalid("/request", "must be an object: the provider's own create body")
     items = body.get("items")
@@ -56,6 +60,7 @@ def parse(body: JsonValue, *, client_key: str | None) -> StartWish:
         request=request,
         items=items,
         type=_text(body, "type"),
+        remote_job_id=job_id,
         caller=_text(body, "caller"),
         approval=_text(body, "approval"),
         labels=_labels(body),
@@ -69,6 +74,15 @@ def parse(body: JsonValue, *, client_key: str | None) -> StartWish:
         client_key=client_key,
         content=content_digest(body),
     )
+
+
+def _refuse_a_create(body: JsonObject) -> None:
+    """A job that somebody else created is followed: what only a create takes would be lost. Raises: RequestInvalid."""
+    if body.get("request") not in (None, {}):
+        raise RequestInvalid("/request", "must be absent or {}: with remote_job_id nothing is created")
+    for name in ("items", "create_within"):
+        if body.get(name) is not None:
+            raise RequestInvalid(f"/{name}", "must be absent: with remote_job_id nothing is created")
 
 
 def _text(body: JsonObject, name: str, *, required: bool = False) -> str | None:

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from reconcile.errors import JobHeld, KeyReused
 from reconcile.model import Change, Entry, EntryKind, Operation
@@ -50,8 +50,18 @@ _KEY: Final = (
     " WHERE k.client_key = ?"
 )
 _HELD: Final = (
-    "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND remote_job_id IS NOT NULL"
+    "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ?"
     " AND state NOT IN ('timed_out', 'abandoned')"
+)
+#: What an adopted job was before: an operation that ended without the job's own end (J6), or one that shows it beside
+#: the job that it holds. The latter is looked for among the open ones only, since nothing but a walk finds it.
+_GIVEN_UP: Final = (
+    "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ?"
+    " AND state IN ('timed_out', 'abandoned') ORDER BY key DESC LIMIT 1"
+)
+_SHOWS_IT_TOO: Final = (
+    "SELECT o.operation_id FROM schedule s JOIN operations o ON o.key = s.key, json_each(o.living, '$.candidates') c"
+    " WHERE s.provider = ? AND c.value = ? AND o.remote_job_id IS NOT NULL ORDER BY o.key DESC LIMIT 1"
 )
 _SCHEDULE: Final = "INSERT INTO schedule (key, provider, priority, due_at, deadline_at) VALUES (?, ?, ?, ?, ?)"
 _ITEM: Final = (
@@ -66,13 +76,14 @@ def _start(connection: sqlite3.Connection, record: StartRecord, judge: Judge) ->
         if known is not None:
             return Done(_repeated(connection, record, *known))
     op = record.operation
-    held = connection.execute(_HELD, (op.provider, op.remote_job_id)).fetchone()
-    if held is not None:
-        raise JobHeld(held[0])
-    facts = {
+    if op.remote_job_id is not None:
+        op = _adopting(connection, op)
+    facts: dict[str, Any] = {
         "remote_job_id": op.remote_job_id,
         "deadlines": {"create": op.deadlines.create, "result": op.deadlines.result},
     }
+    if op.parent is not None:
+        facts["parent"] = op.parent
     first = Entry(EntryKind.MOVE, None, op.state, record.cause, record.reason, facts)
     key = rows.insert(connection, op)
     history = Appender(connection)
@@ -98,6 +109,16 @@ def _start(connection: sqlite3.Connection, record: StartRecord, judge: Judge) ->
         applier.flush()
     after = changes[-1].operation
     return Done(Started(after, is_new=True), tuple(changes), after.schedule.due_at)
+
+
+def _adopting(connection: sqlite3.Connection, op: Operation) -> Operation:
+    """An adoption, linked to the operation that had the job before. Raises: JobHeld."""
+    job = (op.provider, op.remote_job_id)
+    held = connection.execute(_HELD, job).fetchone()
+    if held is not None:
+        raise JobHeld(held[0])
+    before = connection.execute(_GIVEN_UP, job).fetchone() or connection.execute(_SHOWS_IT_TOO, job).fetchone()
+    return op if before is None else replace(op, parent=before[0])
 
 
 def _repeated(connection: sqlite3.Connection, record: StartRecord, content: str, operation_id: str) -> Started:

@@ -19,12 +19,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from reconcile import client
-from reconcile.deadlines import at_start
 from reconcile.files import FileWriter
-from reconcile.model import Operation, Schedule
-from reconcile.registry import provider_for
-from reconcile.states import State
-from reconcile.store.starts import StartRecord
 from tests.handlers.ground import (
     API_KEY,
     EXPECT,
@@ -232,7 +227,7 @@ async def stage(
 
 # ---- the stories of the fixtures -------------------------------------------------------------------------------
 
-#: `cancel_lost_the_race` needs a cancel of ours, which no call of the API asks for yet.
+#: `cancel_lost_the_race` has a cancel in it: see test_wishes.
 STORIES = [
     name
     for name, story in EXPECT["stories"].items()
@@ -255,27 +250,10 @@ def files_of(story: Any) -> dict[str, Any]:
 async def begin(on: Stage, story: Any) -> str:
     if not story.get("adopted"):
         return await on.submit(*story["submitted"])
-    now = on.ground.clock.now()
-    contract = provider_for("openai_batch").contract
-    op = Operation(
-        operation_id="op_adopted",
-        provider="openai",
-        type="batch",
-        state=State.ACCEPTED,
-        token="tok_adopted",
-        trace_id="1" * 32,
-        fingerprint="f",
-        request={},
-        created_at=now,
-        schedule=Schedule(due_at=now),
-        remote_job_id=JOB,
-        started_at=now,
-        adopted=True,
-        deadlines=at_start(now, create_ms=contract.create_within_ms, result_ms=contract.result_within_ms),
-    )
-    record = StartRecord(op, actor="client:test", cause="start:op_adopted", reason="adopted")
-    await on.ground.daemon.store.start(record)
-    return op.operation_id
+    body = {"provider": "openai", "remote_job_id": JOB}
+    answer = await on.ground.api("POST", "/v1/operations", body=body)
+    assert answer.status == 202, answer
+    return str(answer.json()["operation_id"])
 
 
 @pytest.mark.parametrize("name", STORIES)

@@ -24,9 +24,9 @@ from reconcile.evidence import (
     ReadFailed,
 )
 from reconcile.model import Observation
-from tests.handlers.ground import Answer, Ground, collected, done, running, until
+from tests.handlers.ground import EXPECT, FIXTURES, Answer, Ground, collected, done, running, until
 from tests.handlers.test_collect import JOB as MADE
-from tests.handlers.test_collect import Peer, Stage, answered, batch, line, stage
+from tests.handlers.test_collect import Peer, Stage, answered, batch, files_of, fixture, line, stage
 from tests.handlers.test_operations_api import assert_problem
 
 JOB = "batch_1"
@@ -557,6 +557,27 @@ async def test_a_cancel_whose_answer_is_a_no_asks_a_person_with_what_is_open(tmp
         assert (await decide(on.ground, operation, "cancel_again")).status == 200
         await in_state(on, operation, "cancelling")
         assert peer.cancels == 2
+
+
+async def test_a_cancel_that_lost_the_race_ends_as_the_job_did(tmp_path: Path) -> None:
+    """C38, E2: the story of the fixtures. The refusal is kept, the read decides."""
+    story = EXPECT["stories"]["openai/cancel_lost_the_race"]
+    refused = json.loads((FIXTURES / story["cancel_answer"]).read_bytes())
+
+    async def too_late(_: web.Request) -> web.StreamResponse:
+        peer.reads = [fixture(story["status"])]
+        return web.json_response(refused["body"], status=refused["status"])
+
+    peer = Account(reads=[batch("in_progress", output=None)], cancel=too_late, files=files_of(story))
+    async with stage(tmp_path / "state", peer) as on:
+        operation = await on.submit(*story["submitted"])
+        await in_state(on, operation, "observing")
+        await cancel(on.ground, operation)
+        body = await on.end(operation)
+        assert (body["state"], body["summary"]) == (story["end"], story["summary"])
+        assert await on.items(operation) == story["items"]
+        assert body["cancel"]["answer"] == "too_late"
+    assert peer.cancels == 1
 
 
 async def test_a_decision_during_a_read_under_way_stands(tmp_path: Path) -> None:
