@@ -4,6 +4,7 @@ from aiohttp import web
 
 from handlers import access, problem
 from handlers.api.deps import LocalDeps
+from handlers.api.inbox import Inbox
 from handlers.api.operations import Operations
 from handlers.api.results import Results
 from handlers.api.status import StatusRoutes
@@ -17,7 +18,7 @@ def build_local_app(deps: LocalDeps) -> web.Application:
         client_max_size=deps.max_start_body,
     )
     operations, results, status = Operations(deps), Results(deps), StatusRoutes(deps)
-    wishes = Wishes(deps)
+    wishes, inbox = Wishes(deps), Inbox(deps)
     one = "/v1/operations/{operation_id}"
     app.add_routes(
         [
@@ -31,6 +32,8 @@ def build_local_app(deps: LocalDeps) -> web.Application:
             web.get(f"{one}/result", results.result),
             web.post(f"{one}/cancel", wishes.cancel),
             web.post(f"{one}/decisions", wishes.decide),
+            web.get("/v1/inbox", inbox.entries),
+            web.post("/v1/inbox/{entry_id}/decisions", inbox.decide),
             web.get("/v1/status", status.status),
             web.get("/healthz", status.healthz),
             web.get("/readyz", status.readyz),

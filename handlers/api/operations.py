@@ -1,7 +1,7 @@
 """Operations: start, show, wait, list, history."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -14,10 +14,15 @@ from handlers.problem import problem
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
 from reconcile.read_json import read_json
+from reconcile.states import REASON_OF, STATUS_OF, State, Status
 
 #: Seconds that one wait may hold its answer (interface: at most 600).
 MAX_WAIT: Final = 600
 MAX_LIMIT: Final = 500
+_ITSELF: Final[Mapping[str, set[State]]] = {state: {state} for state in State}
+_OF_STATUS: Final[Mapping[str, set[State]]] = {
+    status: {state for state in State if STATUS_OF[state] is status} for status in Status
+}
 _BOOLEANS: Final = {"true": True, "false": False, None: None}
 
 
@@ -44,13 +49,14 @@ class Operations:
     async def list(self, request: web.Request) -> web.Response:
         """GET: operations, newest first."""
         limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
-        is_open = text_of(request, "open")
-        if is_open not in _BOOLEANS:
-            raise RequestInvalid("/open", "must be true or false", status=400)
+        is_open, states = _boolean(request, "open"), _states(request)
         after = text_of(request, "cursor")
         if after is not None and await known(self._deps.store, after) is None:
             raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
-        ops = await self._deps.store.find(after=after, limit=limit + 1, is_open=_BOOLEANS[is_open])
+        provider = text_of(request, "provider")
+        ops = await self._deps.store.find(
+            after=after, limit=limit + 1, is_open=is_open, states=states, provider=provider
+        )
         page = ops[:limit]
         cursor = page[-1].operation_id if len(ops) > limit else None
         return web.json_response({"operations": [self._body(op) for op in page], "next_cursor": cursor})
@@ -110,6 +116,29 @@ class Operations:
 
     def _body(self, op: Operation) -> dict[str, Any]:
         return self._deps.body(op)
+
+
+def _boolean(request: web.Request, name: str) -> bool | None:
+    given = text_of(request, name)
+    if given not in _BOOLEANS:
+        raise RequestInvalid(f"/{name}", "must be true or false", status=400)
+    return _BOOLEANS[given]
+
+
+def _states(request: web.Request) -> Collection[State] | None:
+    """The states that `state`, `status` and `attention` leave; None where none of them is given."""
+    asks = _boolean(request, "attention")
+    left = set(State)
+    for name, words in (("state", _ITSELF), ("status", _OF_STATUS)):
+        word = text_of(request, name)
+        if word is None:
+            continue
+        if word not in words:
+            raise RequestInvalid(f"/{name}", f"must be one of {', '.join(words)}", status=400)
+        left &= words[word]
+    if asks is not None:
+        left = {state for state in left if (state in REASON_OF) == asks}
+    return None if len(left) == len(State) else left
 
 
 def _client_key(request: web.Request) -> str | None:

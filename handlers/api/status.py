@@ -4,7 +4,7 @@ from aiohttp import web
 
 from handlers import bodies
 from handlers.api.deps import LocalDeps
-from reconcile.states import STATUS_OF, Status
+from reconcile.states import REASON_OF
 
 
 class StatusRoutes:
@@ -30,14 +30,15 @@ class StatusRoutes:
         counts = await deps.store.counts()
         due, oldest = await deps.store.due_backlog(now)
         events = await deps.store.event_counts()
-        blocked = {state.value for state, status in STATUS_OF.items() if status is Status.BLOCKED}
+        asking = {state.value for state in REASON_OF}
+        notices = await deps.store.notices()
         return web.json_response(
             {
                 "version": deps.version,
                 "uptime_seconds": max(0, (now - deps.started_at) // 1000),
                 "operations": counts,
                 "due": {"count": due, "lag_seconds": max(0, (now - oldest) // 1000) if oldest else 0},
-                "inbox": sum(n for state, n in counts.items() if state in blocked),
+                "inbox": sum(n for state, n in counts.items() if state in asking) + len(notices),
                 "providers": {
                     name: {
                         "kind": peer.provider.contract.kind,

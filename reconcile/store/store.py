@@ -1,7 +1,8 @@
 """The store as everyone else sees it: writes that are answered after their commit, reads that never block them."""
 
+import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,10 +10,11 @@ from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
 from reconcile.model import Notice, Operation, UnixMs
 from reconcile.states import ENDED_REMOTELY, REASON_OF
-from reconcile.store import claims, events, evidence, history, items, notices, pauses, rows, starts
+from reconcile.store import claims, events, evidence, grounds, history, items, notices, pauses, rows, starts
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
 from reconcile.store.evidence import Arrival, Judge, Seen
+from reconcile.store.grounds import Grounds
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place, Tally
 from reconcile.store.notices import Acknowledgement, Standing
@@ -118,9 +120,24 @@ class Store:
         found = await self._reader.execute_fetchall(rows.SELECT + "WHERE o.operation_id = ?", (operation_id,))
         return rows.load(found[0])[1] if found else None
 
-    async def find(self, *, after: str | None, limit: int, is_open: bool | None) -> list[Operation]:
-        """Operations, newest first, after the one named."""
-        where, parameters = ["1 = 1"], []
+    async def find(
+        self,
+        *,
+        after: str | None,
+        limit: int,
+        is_open: bool | None,
+        states: Collection[str] | None = None,
+        provider: str | None = None,
+    ) -> list[Operation]:
+        """Operations, newest first, after the one named; None: whatever it is."""
+        where: list[str] = ["1 = 1"]
+        parameters: list[str] = []
+        if states is not None:
+            where.append("o.state IN (SELECT value FROM json_each(?))")
+            parameters.append(json.dumps(sorted(states)))
+        if provider is not None:
+            where.append("o.provider = ?")
+            parameters.append(provider)
         # The schedule holds exactly the open operations: an inner join finds them without a look at the ended ones.
         sql = rows.SELECT.replace("LEFT JOIN", "JOIN") if is_open else rows.SELECT
         if after is not None:
@@ -152,6 +169,10 @@ class Store:
     async def notices(self) -> list[Notice]:
         """What people are told and nobody has acknowledged, oldest first."""
         return await notices.load(self._reader)
+
+    async def grounds(self, operation_ids: Sequence[str]) -> dict[str, Grounds]:
+        """The last requests and observations of each operation named."""
+        return await grounds.load(self._reader, operation_ids)
 
     async def history(self, operation_id: str, *, after: int = 0, limit: int = MAX_PAGE) -> list[HistoryRow]:
         """An operation's history after a sequence number, oldest first."""

@@ -1,0 +1,146 @@
+"""The inbox (G8): what waits for a person, each entry with its evidence, its decisions and the effect of each."""
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from aiohttp import web
+
+from handlers import bodies
+from handlers.api.deps import LocalDeps
+from handlers.api.fields import line_of, object_of
+from handlers.api.query import count_of, cursor_for, id_of_cursor, known
+from handlers.api.wishes import MAX_REASON, decided, json_of
+from reconcile.errors import NotOpen, RequestInvalid
+from reconcile.model import Notice, Operation
+from reconcile.read_json import MAX_ID_LENGTH, JsonValue
+from reconcile.states import State
+from reconcile.store.grounds import Grounds
+
+MAX_LIMIT: Final = 500
+ACKNOWLEDGE: Final = "acknowledge"
+_ACKNOWLEDGED: Final = (
+    "The notice leaves the inbox; nothing else changes, and no request is sent. If the same happens anew, it is told"
+    " again."
+)
+_NOTICE_FIELDS: Final = frozenset({"decision", "by", "reason"})
+
+
+class Inbox:
+    """Routes under /v1/inbox."""
+
+    def __init__(self, deps: LocalDeps) -> None:
+        self._deps = deps
+
+    async def entries(self, request: web.Request) -> web.Response:
+        """GET: notices first, then questions, each oldest first."""
+        limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
+        notices, after = await self._after_cursor(request)
+        notices = notices[: limit + 1]
+        questions = await self._deps.store.questions(after=after, limit=limit + 1 - len(notices))
+        cursors = [cursor_for(_place(notice)) for notice in notices]
+        cursors += [cursor_for(f"question/{op.operation_id}") for op in questions]
+        more = len(cursors) > limit
+        if more:
+            notices, questions = notices[:limit], questions[: limit - len(notices[:limit])]
+        grounds = await self._deps.store.grounds([op.operation_id for op in questions])
+        entries = [_notice(notice) for notice in notices]
+        entries += [self._question(op, grounds[op.operation_id]) for op in questions]
+        return web.json_response({"inbox": entries, "next_cursor": cursors[limit - 1] if more else None})
+
+    async def decide(self, request: web.Request) -> web.Response:
+        """POST: a notice is acknowledged; a question is decided as at its operation."""
+        entry_id = request.match_info["entry_id"]
+        op = await known(self._deps.store, entry_id)
+        given = await json_of(request)
+        if op is not None:
+            return web.json_response(self._deps.body(await self._deps.desk.decide(op, decided(given))))
+        by, reason = _acknowledged(given)
+        now = self._deps.clock.now()
+        if not await self._deps.store.acknowledge(entry_id, by=by, because=reason, at=now):
+            raise NotOpen("no notice of this id waits in the inbox: it was acknowledged, is over, or never was there")
+        self._deps.log.info("notice_acknowledged", notice_id=entry_id, by=by, reason=reason)
+        at = bodies.rfc3339(now)
+        return web.json_response({"id": entry_id, "decision": ACKNOWLEDGE, "by": by, "reason": reason, "at": at})
+
+    async def _after_cursor(self, request: web.Request) -> tuple[list[Notice], str | None]:
+        """The notices that follow the cursor, and the question after which the questions follow."""
+        kind, _, rest = id_of_cursor(request).partition("/")
+        notices = await self._deps.store.notices()
+        if kind == "":
+            return notices, None
+        if kind == "question" and await known(self._deps.store, rest) is not None:
+            return [], rest
+        since, _, notice_id = rest.partition("/")
+        if kind == "notice" and since.isascii() and since.isdigit():
+            return [n for n in notices if (n.since, n.notice_id) > (int(since), notice_id)], None
+        raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
+
+    def _question(self, op: Operation, grounds: Grounds) -> dict[str, Any]:
+        contract = self._deps.contract(op.provider)
+        asked = bodies.attention(op, contract) or {}
+        return {
+            "id": op.operation_id,
+            "kind": "question",
+            "reason": asked["reason"],
+            "operation_id": op.operation_id,
+            "provider": op.provider,
+            "since": asked["since"],
+            "deadline": asked["deadline"],
+            "message": asked["message"],
+            "evidence": _evidence(op, grounds, contract.status_page if contract is not None else None),
+            "candidates": _candidates(op),
+            "decisions": asked["decisions"],
+        }
+
+
+def _evidence(op: Operation, grounds: Grounds, status_page: str | None) -> dict[str, Any]:
+    here = f"/v1/operations/{op.operation_id}"
+    return {
+        "state": op.state.value,
+        "remote_job_id": op.remote_job_id,
+        "remote_status": op.remote_status,
+        "trace_id": op.trace_id,
+        "status_page": status_page,
+        "requests": [
+            {**asdict(sent), "sent_at": bodies.rfc3339(sent.sent_at), "ended_at": bodies.rfc3339(sent.ended_at)}
+            for sent in grounds.requests
+        ],
+        "observations": [{**asdict(seen), "at": bodies.rfc3339(seen.at)} for seen in grounds.observations],
+        "status_url": here,
+        "history_url": f"{here}/history",
+        "observations_url": f"{here}/observations",
+    }
+
+
+def _candidates(op: Operation) -> list[dict[str, Any]]:
+    """Jobs that may be meant; in a violation the one that is held is one of them."""
+    held = op.remote_job_id if op.state is State.CONTRACT_VIOLATION else None
+    jobs = dict.fromkeys(([held] if held is not None else []) + list(op.candidates))
+    return [{"remote_job_id": job, "is_held": job == held} for job in jobs]
+
+
+def _notice(notice: Notice) -> dict[str, Any]:
+    return {
+        "id": notice.notice_id,
+        "kind": "notice",
+        "reason": notice.reason,
+        "operation_id": notice.operation_id,
+        "provider": notice.provider,
+        "since": bodies.rfc3339(notice.since),
+        "deadline": None,
+        "message": notice.message,
+        "evidence": dict(notice.evidence),
+        "candidates": [],
+        "decisions": [{"decision": ACKNOWLEDGE, "effect": _ACKNOWLEDGED}],
+    }
+
+
+def _place(notice: Notice) -> str:
+    return f"notice/{notice.since}/{notice.notice_id}"
+
+
+def _acknowledged(given: JsonValue) -> tuple[str, str]:
+    body = object_of(given, _NOTICE_FIELDS)
+    if line_of(body, "decision", most=MAX_ID_LENGTH) != ACKNOWLEDGE:
+        raise RequestInvalid("/decision", f"unknown for a notice; known is {ACKNOWLEDGE}")
+    return line_of(body, "by", most=MAX_ID_LENGTH), line_of(body, "reason", most=MAX_REASON)
