@@ -148,6 +148,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         client=client,
         ingest=ingest,
         collector=collector,
+        files=files,
         clock=seams.clock,
         supervisor=seams.supervisor,
         log=seams.log,
@@ -180,7 +181,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         LocalDeps(
             store=store,
             changes=changes,
-            desk=Desk(ingest=ingest, peers=peers, dice=seams.dice),
+            desk=Desk(ingest=ingest, peers=peers, files=files, dice=seams.dice),
             starter=Starter(store=store, files=files, clock=seams.clock, dice=seams.dice, max_input=config.caps.input),
             files=files,
             peers=peers,

@@ -98,6 +98,7 @@ def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> d
         "progress": asdict(op.progress) if op.progress and not done else None,
         "summary": asdict(op.summary) if op.summary else None,
         "cancel": _cancel(op),
+        "input": _input(op),
         "result": _result(op),
         "result_url": f"{here}/result" if op.result and done else None,
         "errors_url": f"{here}/items?outcome=failed" if op.summary and op.summary.failed else None,
@@ -246,6 +247,14 @@ def _cancel(op: Operation) -> dict[str, Any] | None:
     }
 
 
+def _input(op: Operation) -> dict[str, Any] | None:
+    """Who gave what the job waited for, and what became of it; the input itself is not shown."""
+    if op.input is None:
+        return None
+    given = op.input
+    return {"by": given.by, "given_at": rfc3339(given.given_at), "answer": given.answer}
+
+
 def _result(op: Operation) -> dict[str, Any] | None:
     if op.result is None:
         return None
@@ -266,7 +275,7 @@ def attention(op: Operation, contract: Contract | None) -> dict[str, Any] | None
     offers = open_to(op, contract) if contract is not None else ()
     return {
         "reason": op.attention.reason,
-        "message": questions.told(op),
+        "message": questions.told(op, takes_input=contract is not None and contract.takes_input),
         "since": rfc3339(op.attention.since),
         "deadline": rfc3339(op.deadline(name)) if name else None,
         "decisions": [{"decision": offer.decision.value, "effect": offer.effect} for offer in offers],

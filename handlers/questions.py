@@ -16,25 +16,25 @@ _QUESTIONS: Final[Mapping[str, str]] = {
     "gone": "{provider} says that it does not know the job any more; that tells nothing of how it ended.",
     "result": "No end was seen before the result deadline; the job at {provider} may still be running.",
     "input": "Nobody gave the input in time; the job at {provider} may still be waiting for it, or running.",
-    "input_required": (
-        "The job at {provider} waits for input. POST {here}/input gives it, and the job is followed on to its end."
-    ),
+    "input_required": "The job at {provider} waits for input. {how_to_give}",
     "input_unknown": (
         "The input may or may not have reached {provider}: its answer was lost, and the job still says that it waits."
-        " POST {here}/input gives it again; it then may arrive twice."
+        " Given again, it may arrive twice. {how_to_give}"
     ),
     "cancellation_unconfirmed": "{provider} never confirmed the cancel; the job may still be running.",
     "refused": "{provider} did not take the cancel, and the job is still running there.",
     "result_unavailable": "The job at {provider} has ended, but its result cannot be fetched.",
     "result_validation_failed": "The result of {provider} breaks the contract and cannot be trusted.",
 }
+_INPUT_CALL: Final = "POST /v1/operations/{id}/input gives it, and the job is followed on to its end."
+_NO_INPUT_CALL: Final = "It can only be given at {provider} itself: we have no call for it."
 
 
-def told(op: Operation) -> str:
+def told(op: Operation, *, takes_input: bool) -> str:
     """The question that stands, with what led to it; empty where nobody is asked."""
     if op.attention is None:
         return ""
-    question = _QUESTIONS.get(op.attention.reason, "")
-    here = f"/v1/operations/{op.operation_id}"
-    parts = [question.format(provider=op.provider, here=here), op.attention.message]
+    how_to_give = (_INPUT_CALL if takes_input else _NO_INPUT_CALL).format(id=op.operation_id, provider=op.provider)
+    question = _QUESTIONS.get(op.attention.reason, "").format(provider=op.provider, how_to_give=how_to_give)
+    parts = [question, op.attention.message]
     return " ".join(part for part in parts if part)

@@ -10,7 +10,7 @@ from reconcile.client import Client, Exchange, Peer
 from reconcile.collect import Collector, Outcome
 from reconcile.contract import Lookup
 from reconcile.decide import next_action
-from reconcile.errors import NotSent
+from reconcile.errors import NotSent, Unreadable
 from reconcile.evidence import (
     AboutToSend,
     Accepted,
@@ -22,15 +22,19 @@ from reconcile.evidence import (
     DeadlinePassed,
     Evidence,
     FoundAtStart,
+    InputAnswer,
+    InputAnswered,
     JobGone,
     JobRead,
     LookupFound,
     ReadFailed,
     StepDone,
 )
+from reconcile.files import Files
 from reconcile.ingest import Ingest
 from reconcile.model import Change, Observation, Operation
-from reconcile.provider import Page, Step
+from reconcile.provider import Page, Step, TakesInput
+from reconcile.read_json import read_json
 from reconcile.seams import Clock
 from reconcile.states import STOPPED, Action, Priority, State
 from reconcile.store.claims import Claim
@@ -46,6 +50,7 @@ class Rooms:
     client: Client
     ingest: Ingest
     collector: Collector
+    files: Files
     clock: Clock
     log: Any
 
@@ -59,6 +64,7 @@ class Act:
         self._client = rooms.client
         self._ingest = rooms.ingest
         self._collector = rooms.collector
+        self._files = rooms.files
         self._clock = rooms.clock
         self._log = rooms.log
         self._owner = f"worker:{owner}"
@@ -83,6 +89,8 @@ class Act:
                 await self._poll(op)
             case Action.SEND_CANCEL:
                 await self._send_cancel(op)
+            case Action.SEND_INPUT:
+                await self._send_input(op)
             case Action.COLLECT:
                 await self._collect(op)
             case _:  # nothing to do before the deadline, which has not come: only the due time is set right again
@@ -110,7 +118,8 @@ class Act:
         deadline = op.deadline(name) if name else None
         if name is None or deadline is None or self._clock.now() < deadline:
             return None
-        reads_first = (Action.POLL, Action.RECONCILE_CREATE, Action.COLLECT)
+        # An input that waits to be sent is sent late rather than not at all; its answer lets the deadline fire.
+        reads_first = (Action.POLL, Action.RECONCILE_CREATE, Action.COLLECT, Action.SEND_INPUT)
         return None if next_action(op) in reads_first and name != "attention" else DeadlinePassed(name)
 
     def _is_repeatable(self, op: Operation) -> bool:
@@ -206,6 +215,28 @@ class Act:
             evidence = CancelAnswered(answer, exchange.error_class)
         await self._answer(op, evidence, exchange)
 
+    async def _send_input(self, op: Operation) -> None:
+        """Give the job what a client gave us. What cannot be sent at all is told too, or it would wait for ever."""
+        provider, given = self._peer.provider, op.input
+        if given is None or given.ref is None or not isinstance(provider, TakesInput):
+            await self._fact(op, InputAnswered(InputAnswer.REFUSED, "nothing_to_send"), self._owner)
+            return
+        try:
+            with self._files.open(given.ref) as file:
+                data = read_json(file.read())
+        except (OSError, Unreadable) as fault:
+            self._log.error("input_not_read", operation_id=op.operation_id, error=str(fault))
+            await self._fact(op, InputAnswered(InputAnswer.NOT_ACCEPTED, "our_file"), self._owner)
+            return
+        exchange = await self._client.send(self._peer, op, provider.input(op, data))
+        if exchange.response is not None:
+            evidence = provider.read_input(exchange.response)
+        else:
+            surely_not = isinstance(exchange.error, NotSent)
+            answer = InputAnswer.NOT_ACCEPTED if surely_not else InputAnswer.UNKNOWN
+            evidence = InputAnswered(answer, exchange.error_class)
+        await self._answer(op, evidence, exchange)
+
     async def _collect(self, op: Operation) -> None:
         if op.schedule.errors > 0:
             # An earlier try failed: what the job names may have changed since.
@@ -271,6 +302,8 @@ def _own_fault(op: Operation, *, may_have_sent: bool) -> Evidence | None:
             return CollectFailed("our_fault")
         case Action.SEND_CANCEL:
             return CancelAnswered(CancelAnswer.UNKNOWN, "our_fault")
+        case Action.SEND_INPUT:
+            return InputAnswered(InputAnswer.UNKNOWN, "our_fault")
         case None:
             return None
         case _:

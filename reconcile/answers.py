@@ -13,6 +13,8 @@ from reconcile.evidence import (
     CreateNotAccepted,
     CreateRejected,
     CreateUnknown,
+    InputAnswer,
+    InputAnswered,
     JobGone,
     ReadFailed,
 )
@@ -67,6 +69,18 @@ def cancel_refusal(response: HttpResponse, *, is_own_error: bool) -> CancelAnswe
     else:
         answer = CancelAnswer.UNKNOWN
     return CancelAnswered(answer, error_class(response), response.retry_after_ms)
+
+
+def input_refusal(response: HttpResponse, *, is_own_error: bool) -> InputAnswered:
+    """What an answer that takes nothing means to an input: sent again only where surely nobody looked at it."""
+    status = response.status
+    if status in _NEVER_MADE or status == 403 or (status in ACCOUNT_OR_PATH and not is_own_error):
+        answer = InputAnswer.NOT_ACCEPTED
+    elif 400 <= status < 500 and status != 408:
+        answer = InputAnswer.REFUSED
+    else:
+        answer = InputAnswer.UNKNOWN
+    return InputAnswered(answer, error_class(response), response.retry_after_ms)
 
 
 def result_refusal(response: HttpResponse) -> CollectFailed:

@@ -1,4 +1,4 @@
-"""What people and clients ask of a standing operation, made into evidence: a cancel, a decision.
+"""What people and clients ask of a standing operation, made into evidence: a cancel, an input, a decision.
 
 Nothing is sent here, and nothing is judged: what is asked is committed as an intent, or refused, by `decide` on the row
 as it stands; a worker does the rest.
@@ -6,14 +6,19 @@ as it stands; a worker does the rest.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from reconcile.client import Peer
 from reconcile.decisions import Decision
-from reconcile.errors import NotOpen
-from reconcile.evidence import CancelAsked, Evidence, PersonDecided
+from reconcile.errors import NotOpen, StoreBusy, WriteRefused
+from reconcile.evidence import CancelAsked, Evidence, InputAsked, PersonDecided
+from reconcile.files import Files
 from reconcile.ingest import Ingest
 from reconcile.model import Operation
 from reconcile.seams import Dice
+
+#: The beginning of an input's id; its spool file bears it after the operation's own.
+INPUT_PREFIX: Final = "inp_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +35,10 @@ class Decided:
 class Desk:
     """Takes what is asked of an operation; gives the operation as it stands after the commit."""
 
-    def __init__(self, *, ingest: Ingest, peers: Mapping[str, Peer], dice: Dice) -> None:
+    def __init__(self, *, ingest: Ingest, peers: Mapping[str, Peer], files: Files, dice: Dice) -> None:
         self._ingest = ingest
         self._peers = peers
+        self._files = files
         self._dice = dice
 
     async def cancel(self, op: Operation, *, by: str, reason: str, effect: str) -> Operation:
@@ -41,6 +47,26 @@ class Desk:
         asked = CancelAsked(cancel_id, by, reason, effect)
         return await self._ask(op, asked, actor=f"client:{by}", cause=f"cancel:{cancel_id}")
 
+    async def give_input(self, op: Operation, *, by: str, data: bytes) -> Operation:
+        """Make the input durable, then record it; no file is left where surely no row names it.
+
+        Raises: NotOpen, StoreError, OSError.
+        """
+        self._refuse_unconfigured(op)
+        input_id = self._dice.identifier(INPUT_PREFIX)
+        writer = self._files.create(f"spool/{op.operation_id}.{input_id}.json")
+        try:
+            writer.write(data)
+            written = await writer.finish()
+        finally:
+            writer.discard()
+        asked = InputAsked(input_id, by, written.ref, written.sha256)
+        try:
+            return await self._ask(op, asked, actor=f"client:{by}", cause=f"input:{input_id}")
+        except (NotOpen, StoreBusy, WriteRefused):
+            self._files.remove(written.ref)
+            raise
+
     async def decide(self, op: Operation, said: Decided) -> Operation:
         """Do what the decision's offer promises. Raises: NotOpen, StoreError."""
         decision_id = self._dice.identifier("dec_")
@@ -48,9 +74,12 @@ class Desk:
         return await self._ask(op, decided, actor=f"person:{said.by}", cause=f"decision:{decision_id}")
 
     async def _ask(self, op: Operation, asked: Evidence, *, actor: str, cause: str) -> Operation:
-        if op.provider not in self._peers:
-            raise NotOpen(f"the provider {op.provider} is not in the configuration, so that nothing is done for it")
+        self._refuse_unconfigured(op)
         change = await self._ingest.fact(op, asked, actor=actor, cause=cause)
         if change.refusal is not None:
             raise NotOpen(change.refusal)
         return change.operation
+
+    def _refuse_unconfigured(self, op: Operation) -> None:
+        if op.provider not in self._peers:
+            raise NotOpen(f"the provider {op.provider} is not in the configuration, so that nothing is done for it")

@@ -152,10 +152,12 @@ class CancelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class InputAsked:
-    """A client gives what a blocked job waits for."""
+    """A client gives what a blocked job waits for; `ref` is the spool file that holds it, durable already."""
 
     input_id: str
     by: str
+    ref: str | None = None
+    sha256: str | None = None
 
 
 class InputAnswer(StrEnum):

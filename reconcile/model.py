@@ -179,6 +179,8 @@ class InputIntent:
     by: str
     given_at: UnixMs
     answer: str | None = None
+    #: The spool file that holds it.
+    ref: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,19 @@ and a webhook body only after its signature held.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from reconcile.contract import Contract
-from reconcile.evidence import CancelAnswered, CollectFailed, Evidence, JobGone, JobRead, ReadFailed, ResultIsFailure
+from reconcile.evidence import (
+    CancelAnswered,
+    CollectFailed,
+    Evidence,
+    InputAnswered,
+    JobGone,
+    JobRead,
+    ReadFailed,
+    ResultIsFailure,
+)
 from reconcile.model import JsonObject, Observation, Operation, ResultRef
 from reconcile.read_json import JsonValue
 
@@ -190,4 +199,17 @@ class Provider(Protocol):
 
     def read_webhook(self, body: bytes) -> Observation:
         """A verified delivery. Raises: Unreadable."""
+        ...
+
+
+@runtime_checkable
+class TakesInput(Protocol):
+    """What a provider adds whose jobs can be given input while they wait; its contract says `takes_input`."""
+
+    def input(self, op: Operation, data: JsonValue) -> HttpRequest:
+        """The call that gives `data` to the job."""
+        ...
+
+    def read_input(self, response: HttpResponse) -> InputAnswered:
+        """What its answer means."""
         ...

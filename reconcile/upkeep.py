@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from reconcile.collect import Collector
+from reconcile.desk import INPUT_PREFIX
 from reconcile.files import Files
 from reconcile.states import State
 from reconcile.store.store import Store
@@ -29,10 +30,13 @@ class Upkeep:
         return Found(tuple(self._files.names("spool")), tuple(self._files.names("results")))
 
     async def tidy(self, found: Found) -> None:
-        """Remove inputs and results of no operation, and what earlier tries to collect left. Raises: StoreError."""
+        """Remove inputs and results that no operation names, and what earlier tries left. Raises: StoreError."""
         for name in found.inputs:
-            if await self._store.get(name.removesuffix(".jsonl")) is None:
-                self._files.remove(f"spool/{name}")
+            operation_id, _, kind = name.partition(".")
+            op, ref = await self._store.get(operation_id), f"spool/{name}"
+            is_given_later = kind.startswith(INPUT_PREFIX)
+            if op is None or (is_given_later and (op.input is None or op.input.ref != ref)):
+                self._files.remove(ref)
         for operation_id in found.results:
             op = await self._store.get(operation_id)
             if op is None:

@@ -14,6 +14,7 @@ from reconcile.actions import Act, Rooms
 from reconcile.client import Client, Peer
 from reconcile.collect import Collector
 from reconcile.errors import LeaseLost, StoreBroken, StoreError
+from reconcile.files import Files
 from reconcile.ingest import Ingest
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
@@ -46,6 +47,7 @@ class Worker:
         client: Client,
         ingest: Ingest,
         collector: Collector,
+        files: Files,
         clock: Clock,
         supervisor: Supervisor,
         log: Any,
@@ -57,6 +59,7 @@ class Worker:
         self._client = client
         self._ingest = ingest
         self._collector = collector
+        self._files = files
         self._clock = clock
         self._supervisor = supervisor
         self._log = log
@@ -198,7 +201,7 @@ class Worker:
 
     async def _run_action(self, claim: Claim) -> None:
         op = claim.operation
-        rooms = Rooms(self._client, self._ingest, self._collector, self._clock, self._log)
+        rooms = Rooms(self._client, self._ingest, self._collector, self._files, self._clock, self._log)
         act = Act(self._peers[op.provider], claim, rooms, owner=self._owner)
         try:
             await act.run()

@@ -31,6 +31,7 @@ def build_local_app(deps: LocalDeps) -> web.Application:
             web.get(f"{one}/items/{{item_id}}", results.item),
             web.get(f"{one}/result", results.result),
             web.post(f"{one}/cancel", wishes.cancel),
+            web.post(f"{one}/input", wishes.give_input),
             web.post(f"{one}/decisions", wishes.decide),
             web.get("/v1/inbox", inbox.entries),
             web.post("/v1/inbox/{entry_id}/decisions", inbox.decide),

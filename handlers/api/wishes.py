@@ -1,4 +1,4 @@
-"""What is asked of one operation: a cancel, a decision. Each is read strictly, and answered once it is committed."""
+"""What is asked of one operation: a cancel, an input, a decision. Read strictly, and answered after the commit."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from aiohttp import web
 
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import job_id_of, line_of, object_of, span_of
-from handlers.api.query import found
+from handlers.api.query import found, text_of
 from reconcile.decisions import NAMES_A_JOB, Decision
 from reconcile.desk import Decided
 from reconcile.errors import RequestInvalid
@@ -38,6 +38,15 @@ class Wishes:
             effect=line_of(body, "effect", most=MAX_REASON),
         )
         return self._taken(asked)
+
+    async def give_input(self, request: web.Request) -> web.Response:
+        """POST: 202 once any JSON body is durable as the job's input; `?by=NAME` says whose it is."""
+        op = await found(self._deps.store, request.match_info["operation_id"])
+        by = text_of(request, "by") or "anonymous"
+        if len(by) > MAX_ID_LENGTH:
+            raise RequestInvalid("/by", f"longer than {MAX_ID_LENGTH} characters", status=400)
+        await json_of(request)
+        return self._taken(await self._deps.desk.give_input(op, by=by, data=await request.read()))
 
     async def decide(self, request: web.Request) -> web.Response:
         """POST: 200 and the body once the decision is done; 409 where it is not open."""

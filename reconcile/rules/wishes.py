@@ -86,11 +86,14 @@ def cancel_answered(draft: Draft, evidence: CancelAnswered) -> None:
 
 def input_asked(draft: Draft, evidence: InputAsked) -> None:
     """Input for a blocked job (G7)."""
-    if draft.op.state is not State.BLOCKED or not draft.contract.takes_input:
+    if not draft.contract.takes_input:
+        draft.refuse("this provider takes no input through us")
+    elif draft.op.state is not State.BLOCKED:
         draft.refuse("the job is not waiting for input")
-        return
-    draft.set(input=InputIntent(evidence.input_id, evidence.by, draft.now))
-    draft.move(State.INPUT_GIVEN, f"{evidence.by} gave the input")
+    else:
+        draft.set(input=InputIntent(evidence.input_id, evidence.by, draft.now, ref=evidence.ref))
+        facts = {"by": evidence.by, "input": evidence.input_id, "sha256": evidence.sha256}
+        draft.move(State.INPUT_GIVEN, f"{evidence.by} gave the input", facts=facts)
 
 
 def input_answered(draft: Draft, evidence: InputAnswered) -> None:
@@ -107,6 +110,7 @@ def input_answered(draft: Draft, evidence: InputAnswered) -> None:
             draft.move(State.BLOCKED, f"the provider refused the input ({evidence.error_class})")
         case InputAnswer.NOT_ACCEPTED:
             draft.set_schedule(errors=op.schedule.errors + 1, mark_at=None)
+            draft.fact(f"the input was not accepted ({evidence.error_class}); it is sent again")
             draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
             deadline_after_a_try(draft)
         case InputAnswer.UNKNOWN:

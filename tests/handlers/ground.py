@@ -26,7 +26,7 @@ import structlog
 from aiohttp import web
 from structlog.testing import LogCapture
 
-from daemon.config import Config, parse
+from daemon.config import Config, ProviderConfig, parse
 from daemon.meters import Counts
 from daemon.runtime import open_sqlite
 from daemon.service import Daemon, Seams, assemble
@@ -329,8 +329,12 @@ async def running(
     worker: bool = False,
     seed: int = 1,
     hooks: Hooks | None = None,
+    more_providers: Mapping[str, ProviderConfig] | None = None,
 ) -> AsyncIterator[Ground]:
-    """The daemon with both listeners and its writer, and, where asked for, its worker."""
+    """The daemon with both listeners and its writer, and, where asked for, its worker.
+
+    `more_providers`: kinds of a test's own, which no configuration can name.
+    """
     known = {"API_KEY": API_KEY, **{f"HOOK_{n}": secret for n, secret in enumerate(secrets)}, **(environ or {})}
     document = {
         "state_dir": str(folder),
@@ -339,6 +343,7 @@ async def running(
     }
     make_folder(folder)
     config = parse(document, known, file="test.toml")
+    config = replace(config, providers={**config.providers, **(more_providers or {})})
     capture, meters, supervisor, hand = LogCapture(), Counts(), TaskStarter(), clock or HandClock()
     log = structlog.wrap_logger(
         structlog.PrintLogger(), processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(0)

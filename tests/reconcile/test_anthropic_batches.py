@@ -483,7 +483,7 @@ async def looked_up(*pages: Any) -> tuple[list[Evidence], list[HttpRequest]]:
     clock = cast("Any", type("Clock", (), {"now": staticmethod(lambda: STARTED)}))
     claim = Claim(op, fence=1, open_mark=False, ring=None)
     log = structlog.get_logger()
-    rooms = Rooms(cast("Any", client), cast("Any", ingest), cast("Any", None), clock, log)
+    rooms = Rooms(cast("Any", client), cast("Any", ingest), cast("Any", None), cast("Any", None), clock, log)
     await Act(peer, claim, rooms, owner="w").run()
     return ingest.evidence, client.asked
 

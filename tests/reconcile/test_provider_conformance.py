@@ -32,7 +32,17 @@ from reconcile.evidence import (
     StepDone,
 )
 from reconcile.model import Observation, Progress, ResultRef, VerdictKind
-from reconcile.provider import HttpRequest, HttpResponse, Item, JsonLines, Multipart, Page, Provider, Purpose
+from reconcile.provider import (
+    HttpRequest,
+    HttpResponse,
+    Item,
+    JsonLines,
+    Multipart,
+    Page,
+    Provider,
+    Purpose,
+    TakesInput,
+)
 from reconcile.read_json import read_id
 from reconcile.registry import KINDS, provider_for
 from reconcile.signatures import SCHEMES
@@ -156,6 +166,7 @@ def test_the_numbers_of_a_contract_fit_together(provider: Provider) -> None:
     assert contract.status_page.startswith("https://")
     assert contract.cancel is None or contract.cancel.may_remain
     assert contract.webhook is None or contract.webhook.scheme in SCHEMES
+    assert isinstance(provider, TakesInput) == contract.takes_input
 
 
 # ---- fixtures --------------------------------------------------------------------------------------------------
@@ -265,16 +276,19 @@ def test_an_http_answer_means_what_the_expectations_state_on_each_road(
         "cancel": provider.read_cancel(response),
         "result": provider.read_result_error(response),
     }
+    if isinstance(provider, TakesInput):
+        meant["input"] = provider.read_input(response)
     told: dict[str, Callable[[Any], str]] = {
         "create": create_word,
         "poll": poll_word,
         "cancel": lambda answered: answered.answer.value,
+        "input": lambda answered: answered.answer.value,
         "result": result_word,
     }
     for road, word in told.items():
-        if road in entry:
+        if road in entry and road in meant:
             assert word(meant[road]) == entry[road], road
-        if road in entry and "retry_after" in entry:
+        if road in entry and road in meant and "retry_after" in entry:
             assert meant[road].retry_after_ms == entry["retry_after"] * 1000, road
 
 
