@@ -309,6 +309,7 @@ def test_each_line_of_a_file_is_read_for_itself(provider: Provider, name: str, e
         except Unreadable:
             unreadable.append(number)
             continue
+        assert_item(item)
         doubled += [item.item_id] * (item.item_id in found)
         found.setdefault(item.item_id, f"{item.outcome}: {item.reason}" if item.reason else item.outcome)
     assert found == entry["items"]
@@ -518,6 +519,7 @@ def assert_item(item: Item) -> None:
     assert item.item_id
     assert item.outcome in {"succeeded", "failed", "cancelled", "expired"}
     assert bool(item.reason) == (item.outcome != "succeeded")
+    assert (item.body is not None) == (item.outcome == "succeeded"), "a promised schema would have nothing to hold"
 
 
 def assert_safe(observation: Observation) -> None:
