@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from handlers.api import expect_body
 from reconcile import collect
-from reconcile.start import Starter, StartWish
-from tests.handlers.ground import Ground, SeededDice, running
+from tests.handlers.ground import Ground, running
 from tests.handlers.test_collect import JOB, Peer, Stage, at_rest, batch, line, raw_answer, stage
 from tests.handlers.test_operations_api import assert_problem, nothing_was_begun, start_body, without
 
@@ -299,27 +297,11 @@ async def test_a_job_that_we_did_not_feed_is_held_to_the_promised_items(
     counts: Any = {} if told is None else {"request_counts": {"total": told, "completed": 2, "failed": 0}}
     peer = Peer(reads=[batch(**counts)], files={"file-out": line("a") + b"\n" + line("b")})
     async with stage(tmp_path / "state", peer) as on:
-        if road == "own file":
-            operation = await on.ground.start(**OWN_FILE, expect={"items": promised})
-        else:
-            operation = await adopt(on.ground, {"items": promised})
+        how = OWN_FILE if road == "own file" else {"request": None, "items": None, "remote_job_id": JOB}
+        operation = await on.ground.start(**how, expect={"items": promised})
         body = await on.end(operation)
         assert body["state"] == end, body["result"]
         assert body["result"]["problems"] == problems
         counted = dict(body["summary"])
         assert counted.pop("total") == sum(counted.values())
         assert peer.uploads == []
-
-
-async def adopt(ground: Ground, expect: Any) -> str:
-    """A job that somebody else made, followed from now on."""
-    starter = Starter(
-        store=ground.daemon.store,
-        files=None,  # type: ignore[arg-type] # nothing is spooled
-        clock=ground.clock,
-        dice=SeededDice(7),
-        max_input=1,
-    )
-    wish = StartWish(request={}, remote_job_id=JOB, expect=expect_body.parse(expect))
-    started = await starter.start(ground.daemon.worker._peers["openai"], wish)
-    return started.operation.operation_id
