@@ -24,11 +24,11 @@ Call = Literal["uploads", "creates", "reads", "lists", "cancels", "downloads"]
 
 
 class AnswerLost(ReconciledError):
-    """The call was done, and its caller never hears of it: whoever carries answers closes the connection."""
+    """Its caller never hears of a call, done or not: whoever carries answers closes the connection."""
 
-    def __init__(self, job_id: str) -> None:
+    def __init__(self, job_id: str | None = None) -> None:
         self.job_id = job_id
-        super().__init__(f"the answer that made {job_id} is lost")
+        super().__init__(f"the answer that made {job_id or 'no job'} is lost")
 
 
 class Account(abc.ABC):

@@ -42,7 +42,7 @@ class MessageBatches:
 
         Raises:
             MessagesError: the body itself is at fault and no batch was made; or what the scenario has for this create.
-            AnswerLost: the batch was made.
+            AnswerLost: the batch was made, unless the scenario says otherwise.
         """
         account = self._account
         now_ms = account.begin("creates", now_ms)
@@ -52,6 +52,8 @@ class MessageBatches:
         except RequestInvalid as error:
             raise no_scenario(error.message) from error
         fault = account.fault_of_create(scenario, b"", body)
+        if fault == "never-made":
+            raise AnswerLost
         if isinstance(fault, int) and fault < 500:
             raise trouble(fault)
         batch = self._add(requests, scenario, now_ms)

@@ -15,8 +15,9 @@ from reconcile.errors import RequestInvalid
 #: The key by which a job names its scenario.
 SCENARIO_KEY: Final = "standin_scenario"
 
-#: What befalls a create: an HTTP status, or "lost": the connection is closed without an answer.
-CreateFault = int | Literal["lost"]
+#: What befalls a create: an HTTP status, or the connection is closed without an answer: "lost" after the job was made,
+#: "never-made" before.
+CreateFault = int | Literal["lost", "never-made"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Scenario:
     create_answer_after_ms: int = 0
     #: What befalls the first creates of one job in turn; later ones are answered well. A create that is repeated with
     #: the same content is one of the same job. After a 4xx there is no job; after a 5xx and after "lost" there is one,
-    #: because neither says that there is none.
+    #: because neither says that there is none; after "never-made" there is none, and the caller cannot tell.
     create_faults: tuple[CreateFault, ...] = ()
     #: HTTP statuses that answer the first reads of the job in turn; later ones are answered well.
     read_faults: tuple[int, ...] = ()
@@ -90,6 +91,11 @@ _ALL: Final = (
         "lost-create-response",
         "The job is made and runs well, but its first create is never answered: the connection is closed.",
         create_faults=("lost",),
+    ),
+    Scenario(
+        "lost-create-request",
+        "The first create is never answered, and no job was made: who dares to send it again has one.",
+        create_faults=("never-made",),
     ),
     Scenario(
         "unknown-status",

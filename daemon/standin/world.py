@@ -121,7 +121,7 @@ class World(Account):
 
         Raises:
             ApiError: the body itself is at fault and no batch was made; or what the scenario has for this create.
-            AnswerLost: the batch was made.
+            AnswerLost: the batch was made, unless the scenario says otherwise.
         """
         now_ms = self.begin("creates", now_ms)
         file_id, endpoint, metadata, kept_seconds = check_create(body)
@@ -137,6 +137,8 @@ class World(Account):
             raise no_scenario(error.message) from error
         # Not the file's id: who sends a job again may have uploaded its input again.
         fault = self.fault_of_create(scenario, file.source, [endpoint, metadata])
+        if fault == "never-made":
+            raise AnswerLost
         if isinstance(fault, int) and fault < 500:
             raise fault_answer(fault)
         batch_input = read_input(file.source, endpoint)

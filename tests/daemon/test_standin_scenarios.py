@@ -23,6 +23,7 @@ ENDS = {
     "duplicate-webhook": (4_000, "completed", (8, 8, 0), 2),
     "early-webhook": (1_000, "completed", (8, 8, 0), 1),
     "lost-create-response": (4_000, "completed", (8, 8, 0), 1),
+    "lost-create-request": (4_000, "completed", (8, 8, 0), 1),
     "unknown-status": (20_000, "completed", (8, 8, 0), 1),
     "partial-failure": (4_000, "completed", (8, 6, 2), 1),
     "all-failed": (4_000, "completed", (8, 0, 8), 1),
@@ -41,7 +42,11 @@ TALLIES = dict.fromkeys(ENDS, (8, 0, 0)) | {
 }
 WITHOUT_END = {"never-ends", "forgets-the-job"}
 #: What becomes of the first creates and reads, where that is not an answer.
-CREATES: dict[str, list[Any]] = {"lost-create-response": ["lost"], "flaky": [429, 503]}
+CREATES: dict[str, list[Any]] = {
+    "lost-create-response": ["lost"],
+    "lost-create-request": ["lost"],
+    "flaky": [429, 503],
+}
 READS: dict[str, list[Any]] = {"flaky": [500, 429, 503]}
 #: This provider says 529 where the other says 503.
 ITS_OWN = {503: 529}
@@ -191,6 +196,15 @@ def test_the_lost_create_is_the_first_of_its_job_only_and_made_one(shape: Shape)
     again = job.create()
     assert job.listed(0) == [again["id"], *made], "who sends it again has two"
     assert answer_of(job.create) == "lost", "and the next is another job"
+
+
+@BOTH
+def test_a_create_that_is_lost_on_its_way_made_nothing_and_the_next_one_does(shape: Shape) -> None:
+    job = shape("lost-create-request")
+    assert answer_of(job.create) == "lost"
+    assert job.listed(0) == []
+    made = job.create()["id"]
+    assert job.listed(0) == [made]
 
 
 @BOTH
