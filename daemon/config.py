@@ -53,6 +53,8 @@ class ProviderConfig:
     credentials: Mapping[str, str] = field(repr=False)
     credential_name: str | None
     webhook_keys: tuple[Key, ...] = field(repr=False)
+    #: Keys that the kind takes and has no use for.
+    idle_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,9 @@ def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
     for name, provider in sorted(config.providers.items()):
         if provider.base_url.scheme == "http" and not _is_loopback(provider.base_url.host or ""):
             yield "plain_http", {"provider": name, "hint": "the API key and every answer cross the network unencrypted"}
+        for key in provider.idle_keys:
+            hint = f"{provider.provider.contract.kind} finds its lost creates without it"
+            yield "setting_without_effect", {"provider": name, "key": key, "hint": hint}
 
 
 def _is_loopback(host: str) -> bool:
@@ -155,14 +160,19 @@ def _provider(name: str, section: Section, attention_ms: int | None) -> Provider
     kind = section.text("kind")
     if kind not in KINDS:
         raise section.fault("kind", repr(kind), f"one of {', '.join(KINDS)}")
-    credentials, credential_name = _credentials(section, provider_for(kind).contract)
+    contract, create = provider_for(kind).contract, section.section("create")
+    credentials, credential_name = _credentials(section, contract)
+    adopt, marks_items = create.choice("adopt", "ask", "by_count"), section.flag("mark_items")
     return ProviderConfig(
         name=name,
-        provider=provider_for(kind, _tuned(provider_for(kind).contract, section, attention_ms)),
+        provider=provider_for(
+            kind, _creating(_tuned(contract, section, attention_ms), create, adopt=adopt, marks_items=marks_items)
+        ),
         base_url=_base_url(section),
         credentials=credentials,
         credential_name=credential_name,
-        webhook_keys=_webhook_keys(section, provider_for(kind).contract),
+        webhook_keys=_webhook_keys(section, contract),
+        idle_keys=_idle_keys(contract, adopt=adopt, marks_items=marks_items),
     )
 
 
@@ -192,6 +202,26 @@ def _tuned(contract: Contract, section: Section, attention_ms: int | None) -> Co
         limits=replace(contract.limits, requests_per_second=rate, concurrency=concurrency),
         attention_within_ms=attention_ms or contract.attention_within_ms,
     )
+
+
+def _creating(contract: Contract, create: Section, *, adopt: str, marks_items: bool) -> Contract:
+    """The contract with what the operator allows for a lost create (B2)."""
+    settle_ms = create.duration_ms("settle", contract.settle_ms)
+    return replace(
+        contract,
+        on_absent="resend" if create.choice("on_absent", "ask", "resend") == "resend" else "ask",
+        adopt="by_count" if adopt == "by_count" else "ask",
+        create_within_ms=create.duration_ms("within", contract.create_within_ms),
+        lookup=None if contract.lookup is None else replace(contract.lookup, lag_ms=settle_ms),
+        item_marks="on" if marks_items and contract.item_marks != "needless" else contract.item_marks,
+    )
+
+
+def _idle_keys(contract: Contract, *, adopt: str, marks_items: bool) -> tuple[str, ...]:
+    """What is meant for kinds whose jobs nothing marks, and set for one whose are."""
+    is_sure = contract.lookup is not None and contract.lookup.is_sure
+    keys = ["create.adopt"] if adopt == "by_count" and is_sure else []
+    return (*keys, *(["mark_items"] if marks_items and contract.item_marks == "needless" else []))
 
 
 def _base_url(section: Section) -> URL:

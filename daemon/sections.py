@@ -65,6 +65,21 @@ class Section:
         self._known.add(key)
         return self.text(key) if key in self._table else None
 
+    def choice(self, key: str, default: str, *others: str) -> str:
+        """One of a few words; the default where the key is absent."""
+        value = self._get(key, default, "a word")
+        words = (default, *others)
+        if value not in words or not isinstance(value, str):
+            raise self.fault(key, _shown(value), f"one of {', '.join(words)}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """True or false; false where the key is absent."""
+        value = self._get(key, False, "true or false")
+        if not isinstance(value, bool):
+            raise self.fault(key, _shown(value), "true or false")
+        return value
+
     def whole(self, key: str, default: int) -> int:
         """A whole number above 0."""
         value = self._get(key, default, "a whole number above 0")

@@ -47,7 +47,7 @@ _MESSAGES: Final[Mapping[State, str]] = {
         " and NOT known to have succeeded. " + _GO_ON
     ),
     State.CREATE_UNRESOLVED: "It is not known whether {provider} ever got the create. " + _ASK,
-    State.CONTRACT_VIOLATION: "More than one job at {provider} stands for this operation. " + _ASK,
+    State.CONTRACT_VIOLATION: "It is not certain which job at {provider} is this operation's. " + _ASK,
     State.OBSERVATION_FAILED: "The job at {provider} can no longer be read; it may still be running. " + _ASK,
     State.RESULT_TIMED_OUT: "No end was seen in time; the job at {provider} may still be running. " + _ASK,
     State.CANCELLATION_UNCONFIRMED: "{provider} never confirmed the cancel; the job may still be running. " + _ASK,

@@ -1,6 +1,5 @@
 """One action on one leased row: the request its state names, and what came of it handed back as evidence."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -8,12 +7,10 @@ from reconcile import limits
 from reconcile.answers import ACCOUNT_OR_PATH
 from reconcile.client import Client, Exchange, Peer
 from reconcile.collect import Collector, Outcome
-from reconcile.contract import Lookup
 from reconcile.decide import next_action
 from reconcile.errors import NotSent, Unreadable
 from reconcile.evidence import (
     AboutToSend,
-    Accepted,
     CancelAnswer,
     CancelAnswered,
     CollectFailed,
@@ -26,14 +23,14 @@ from reconcile.evidence import (
     InputAnswered,
     JobGone,
     JobRead,
-    LookupFound,
     ReadFailed,
     StepDone,
 )
 from reconcile.files import Files
 from reconcile.ingest import Ingest
-from reconcile.model import Change, Observation, Operation
-from reconcile.provider import Page, Step, TakesInput
+from reconcile.lookup import Looker
+from reconcile.model import Change, Operation
+from reconcile.provider import Step, TakesInput
 from reconcile.read_json import read_json
 from reconcile.seams import Clock
 from reconcile.states import STOPPED, Action, Priority, State
@@ -66,6 +63,7 @@ class Act:
         self._collector = rooms.collector
         self._files = rooms.files
         self._clock = rooms.clock
+        self._looker = Looker(rooms.client, rooms.clock)
         self._log = rooms.log
         self._owner = f"worker:{owner}"
         self._may_have_sent = False
@@ -160,30 +158,12 @@ class Act:
         return evidence, exchange
 
     async def _look_up(self, op: Operation) -> None:
-        """Walk the list for the job of a lost create. Not being found proves nothing (B2)."""
-        provider, terms = self._peer.provider, self._peer.provider.contract.lookup
-        if terms is None or (terms.is_sure and provider.marker(op) is None):
-            await self._fact(op, LookupFound(()), self._owner)
-            return
-        found: dict[str, Observation] = {}
-        exchanges: list[Exchange] = []
-        cursor: str | None = None
-        for _ in range(terms.max_pages):
-            exchange = await self._client.send(self._peer, op, provider.list_page(cursor))
-            exchanges.append(exchange)
-            page: Page | ReadFailed = (
-                provider.read_list(exchange.response)
-                if exchange.response is not None
-                else ReadFailed(exchange.error_class or "unknown")
-            )
-            if isinstance(page, ReadFailed):
-                await self._answer(op, page, *exchanges)
-                return
-            found.update({str(job.remote_job_id): job for job in page.jobs if provider.is_candidate(op, job)})
-            cursor = page.next
-            if cursor is None or _shows_older(page, op, terms):
-                break
-        await self._answer(op, _looked_up(found, is_sure=terms.is_sure), *exchanges)
+        """Look for the job of a lost create. Not being found proves nothing (B2)."""
+        looked = await self._looker.look_up(self._peer, op)
+        if looked.exchanges:
+            await self._answer(op, looked.evidence, *looked.exchanges)
+        else:
+            await self._fact(op, looked.evidence, self._owner)
 
     # ---- observe, cancel, collect ----
 
@@ -318,15 +298,3 @@ def _owed_read(op: Operation) -> Action | None:
 def _with_request(op: Operation, known: Operation) -> Operation:
     """The row as it stands, with the request that only a claim reads."""
     return replace(op, request=known.request, expect=known.expect)
-
-
-def _shows_older(page: Page, op: Operation, terms: Lookup) -> bool:
-    """Whether a list that goes from new to old has come to jobs made before the operation was."""
-    times = [job.created_at for job in page.jobs if job.created_at is not None]
-    return terms.skew_ms is not None and any(at < op.created_at - terms.skew_ms for at in times)
-
-
-def _looked_up(found: Mapping[str, Observation], *, is_sure: bool) -> Evidence:
-    if is_sure and len(found) == 1:
-        return Accepted(next(iter(found.values())), by_lookup=True)
-    return LookupFound(tuple(found), is_sure=is_sure)

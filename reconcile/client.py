@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
@@ -122,7 +122,7 @@ class Stream:
 
     status: int
     headers: Headers
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes, None]
 
 
 class Client:
@@ -350,7 +350,7 @@ async def _read_capped(response: aiohttp.ClientResponse, cap: int) -> bytes:
     return b"".join(parts)
 
 
-async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
     coding = inflate.decoder(response.headers.getall("Content-Encoding", ()))
     try:
         async for chunk in response.content.iter_any():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
-from reconcile import conclude, promises
+from reconcile import conclude, marks, promises
 from reconcile.client import Client, Exchange, Peer, Stream
 from reconcile.errors import OutcomeUnknown, ProviderError, Unreadable
 from reconcile.evidence import Collected, CollectFailed, ResultIsFailure
@@ -66,6 +66,8 @@ class _Try:
     lines: int = 0
     #: Whether each file that holds anything came with the promised content type.
     is_of_type: bool = True
+    #: Takes the operation's mark off the file under way; None: its ids went out as they came.
+    taken_off: marks.TakenOff | None = None
     pending: list[ItemRow] = field(default_factory=list)
     schema: Schema | None = None
     #: Bodies of pending rows, by their place there, and the bytes of their lines.
@@ -73,6 +75,10 @@ class _Try:
     waiting: int = 0
     off_schema: list[str] = field(default_factory=list)
     unreadable: list[int] = field(default_factory=list)
+
+    def next_line_is_marked(self) -> bool:
+        """Whether the next line of the file is the operation's own by its mark; one without a mark asks for none."""
+        return self.taken_off is None or self.taken_off.next_line()
 
 
 class _Stop(Exception):
@@ -148,10 +154,12 @@ class Collector:
         name = f"results/{this.op.operation_id}/{this.attempt}/{index}.jsonl"
         content_type = _first(stream.headers, "content-type")
         this.content_type = this.content_type or content_type
+        this.taken_off = marks.TakenOff(this.op.item_mark) if this.op.item_mark is not None else None
+        chunks = stream.chunks if this.taken_off is None else _unmarked(stream.chunks, this.taken_off)
         writer = self._files.create(name)
         has_begun = False
         try:
-            async with aclosing(self._lines(this, writer, stream.chunks)) as lines:
+            async with aclosing(self._lines(this, writer, chunks)) as lines:
                 async for line in lines:
                     if not has_begun and line.is_page:
                         raise _Stop(CollectFailed("html_page"))
@@ -179,11 +187,11 @@ class Collector:
             this.digest.update(chunk)
             *whole, rest = chunk.split(b"\n")
             for part in whole:
-                number, size = number + 1, size + len(part)
+                number, size, is_marked = number + 1, size + len(part), this.next_line_is_marked()
                 if size > self._caps.line:
-                    yield _Line(number, start, size, None)
+                    yield _Line(number, start, size, None, is_marked)
                 elif buffer or part.strip():
-                    yield _Line(number, start, size, _without_mark(bytes(buffer) + part, number))
+                    yield _Line(number, start, size, _without_bom(bytes(buffer) + part, number), is_marked)
                 start, size = start + size + 1, 0
                 buffer.clear()
                 if number % LINES_A_TURN == 0:
@@ -196,8 +204,8 @@ class Collector:
             # A body that arrives faster than it is judged must not starve everyone else on the loop.
             await asyncio.sleep(0)
         if size:
-            data = _without_mark(bytes(buffer), number + 1) if size <= self._caps.line else None
-            yield _Line(number + 1, start, size, data)
+            data = _without_bom(bytes(buffer), number + 1) if size <= self._caps.line else None
+            yield _Line(number + 1, start, size, data, this.next_line_is_marked())
 
     async def _judge(self, peer: Peer, this: _Try, ref: ResultRef, file: int, at: "_Line") -> None:
         if at.is_blank:
@@ -220,7 +228,8 @@ class Collector:
             this.bodies[len(this.pending)] = item.body
             this.waiting += at.length
         reason = self._client.redactor.text(item.reason)  # a provider's words may quote what it was sent
-        this.pending.append(ItemRow(item.item_id, this.lines, item.outcome, reason, file, at.start, at.length))
+        item_id = item.item_id if at.is_marked else marks.of_a_stranger(item.item_id)
+        this.pending.append(ItemRow(item_id, this.lines, item.outcome, reason, file, at.start, at.length))
 
     async def _index(self, this: _Try) -> None:
         if this.pending:
@@ -273,8 +282,10 @@ class _Line:
     number: int
     start: int
     length: int
-    #: Without the mark that may stand before the first line.
+    #: Without the byte order mark that may stand before the first line.
     data: bytes | None
+    #: Whether its id bore the operation's mark, where the operation has one.
+    is_marked: bool
 
     @property
     def is_blank(self) -> bool:
@@ -287,7 +298,13 @@ class _Line:
         return self.data is not None and self.data.lstrip().startswith(b"<")
 
 
-def _without_mark(data: bytes, number: int) -> bytes:
+async def _unmarked(chunks: AsyncIterator[bytes], taken_off: marks.TakenOff) -> AsyncGenerator[bytes, None]:
+    async for chunk in chunks:
+        yield taken_off.feed(chunk)
+    yield taken_off.end()
+
+
+def _without_bom(data: bytes, number: int) -> bytes:
     return data.removeprefix(_BOM) if number == 1 else data
 
 

@@ -125,10 +125,19 @@ class Contract:
     attention_within_ms: int = ATTENTION_WITHIN_MS
     collect_within_ms: int = COLLECT_WITHIN_MS
     collect_budget: int = COLLECT_BUDGET
-    #: What an operator allows for a create that was not found: "ask" a person, or "resend" after the lookup's lag.
+    #: What an operator allows for a create that was not found: "ask" a person, or "resend" it once, after `settle_ms`.
     on_absent: Literal["ask", "resend"] = "ask"
+    #: Whether item ids carry a mark of the operation. "needless": something else marks the kind's jobs, or no items do.
+    item_marks: Literal["needless", "off", "on"] = "needless"
+    #: What an operator allows for a candidate that nothing surely marks: "ask" a person, or take the only one there is.
+    adopt: Literal["ask", "by_count"] = "ask"
     #: Where each tuned number comes from, by field path.
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def settle_ms(self) -> int:
+        """How long after a create became unknown a look-up that does not show it speaks of absence, ms."""
+        return self.lookup.lag_ms if self.lookup is not None else 0
 
     def with_poll(self, **values: int) -> "Contract":
         """The same contract with an operator's own poll numbers."""

@@ -36,7 +36,7 @@ from reconcile.evidence import (
     StepDone,
 )
 from reconcile.model import Change, Operation, UnixMs
-from reconcile.rules import collecting, creating, deciding, observing, waiting, wishes
+from reconcile.rules import collecting, creating, deciding, looking_up, observing, waiting, wishes
 from reconcile.schedule import Pace
 from reconcile.states import CREATING, State
 
@@ -86,7 +86,7 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
         case AboutToSend():
             creating.about_to_send(draft, evidence)
         case LookupFound():
-            creating.lookup_found(draft, evidence)
+            looking_up.lookup_found(draft, evidence)
         case EventSeen() if draft.op.state in CREATING | {State.CREATE_UNRESOLVED}:
             creating.event_before_the_job(draft, evidence)
         case EventSeen():

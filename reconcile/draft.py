@@ -95,9 +95,11 @@ class Draft:
             self._write(EntryKind.REFUSED, to, f"refused: no arrow from {op.state} to {to} ({reason})", facts, cause)
             return False
         self._write(EntryKind.MOVE, to, reason, facts, cause)
+        becomes_unknown = op.state is State.CREATE_PENDING and to is State.CREATE_UNKNOWN
         self.op = replace(
             op,
             state=to,
+            unknown_since=self.now if becomes_unknown else op.unknown_since,
             deadlines=deadlines.on_entry(op, to, self.contract, self.now),
             attention=self._attention(to, question, reason),
             completed_at=self.now if to in TERMINAL else None,

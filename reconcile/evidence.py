@@ -70,10 +70,20 @@ class AboutToSend:
 
 @dataclass(frozen=True, slots=True)
 class LookupFound:
-    """A look-up's answer that is not one sure job: none, or several."""
+    """A look-up's answer that is not one sure job: none, or several.
+
+    `is_whole` is False where it had nothing to go by, or did not come to the end of the list: what it does not show may
+    be there all the same. The last two are filled in by the store, inside the transaction: which of the jobs other
+    operations hold, and whether no other operation can have made one that is not held.
+    """
 
     job_ids: tuple[str, ...]
     is_sure: bool = True
+    is_whole: bool = True
+    #: Jobs whose own item ids show that they are somebody else's.
+    ruled_out: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    is_only_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,8 +311,17 @@ class Operation:
     contradictions: int = 0
     parent: str | None = None
     adopted: bool = False
-    #: Creates that a person allowed after one that may have arrived: from the first on nothing is surely unsent.
+    #: Creates that a person, or the configuration, allowed after one that may have arrived: from the first on nothing
+    #: is surely unsent.
     resends: int = 0
+    #: When the last create became unknown; what a look-up does not show counts as absent only so long after it.
+    unknown_since: UnixMs | None = None
+    #: Stands in each item id towards the provider, so that a result tells whose it is; None: the ids go as they came.
+    item_mark: str | None = None
+    #: Jobs that a look-up showed and whose item ids are somebody else's.
+    ruled_out: tuple[str, ...] = ()
+    #: The job was taken because it was the only one of so many items: its ids have yet to prove it.
+    by_count: bool = False
     seq: int = 0
     head: str = ""
 

@@ -141,8 +141,8 @@ class Provider(Protocol):
         """The create body as it will be kept. Raises: RequestInvalid, naming the field by pointer."""
         ...
 
-    def item_line(self, item: Any, index: int) -> tuple[str, bytes]:
-        """One submitted item as (id, line of the input file). Raises: RequestInvalid."""
+    def item_line(self, item: Any, index: int, mark: str | None = None) -> tuple[str, bytes]:
+        """One submitted item as (its own id, line of the input file, the id there marked). Raises: RequestInvalid."""
         ...
 
     def submit(self, op: Operation) -> Step:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconcile import deadlines
+from reconcile import deadlines, marks
 from reconcile.client import Peer
 from reconcile.contract import Contract
 from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBusy, WriteRefused
@@ -56,8 +56,9 @@ class Starter:
         adopts = wish.remote_job_id is not None
         request = wish.request if adopts else peer.provider.check_start(wish.request, wish.items)
         operation_id = self._dice.identifier("op_")
-        spooled = await self._spool(peer, operation_id, wish) if wish.items is not None else None
-        op = self._operation(peer.name, contract, wish, request, operation_id, spooled)
+        mark = marks.of(operation_id) if contract.item_marks == "on" and wish.items is not None else None
+        spooled = await self._spool(peer, operation_id, wish, mark) if wish.items is not None else None
+        op = replace(self._operation(peer.name, contract, wish, request, operation_id, spooled), item_mark=mark)
         record = StartRecord(
             op,
             actor=f"client:{wish.caller or 'anonymous'}",
@@ -120,12 +121,12 @@ class Starter:
             deadlines=running if wish.remote_job_id is None else replace(running, create=None),
         )
 
-    async def _spool(self, peer: Peer, operation_id: str, wish: StartWish) -> "_Spooled":
-        """Check every item and write the input file; ids and places are kept for the balance (J3)."""
+    async def _spool(self, peer: Peer, operation_id: str, wish: StartWish, mark: str | None) -> "_Spooled":
+        """Check every item and write the input file; ids, unmarked, and places are kept for the balance (J3)."""
         limit = min(self._max_input, peer.provider.contract.limits.max_input_bytes or self._max_input)
         writer = self._files.create(f"spool/{operation_id}.jsonl")
         try:
-            submitted = _write_items(peer, writer, wish.items or (), limit)
+            submitted = _write_items(peer, writer, wish.items or (), limit, mark)
             wish.expect.agree({item.item_id for item in submitted})
             written = await writer.finish()
         finally:
@@ -149,11 +150,13 @@ def _named(expected: Expected) -> list[SubmittedItem]:
     return [SubmittedItem(item_id, None, None) for item_id in expected.ids]
 
 
-def _write_items(peer: Peer, writer: FileWriter, items: Sequence[Any], limit: int) -> list[SubmittedItem]:
+def _write_items(
+    peer: Peer, writer: FileWriter, items: Sequence[Any], limit: int, mark: str | None
+) -> list[SubmittedItem]:
     submitted: list[SubmittedItem] = []
     first_seen: dict[str, int] = {}
     for index, item in enumerate(items):
-        item_id, line = peer.provider.item_line(item, index)
+        item_id, line = peer.provider.item_line(item, index, mark)
         if item_id in first_seen:
             raise RequestInvalid(
                 f"/items/{index}", f"the id {item_id!r} stands at /items/{first_seen[item_id]} already"

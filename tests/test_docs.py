@@ -100,7 +100,10 @@ def test_the_configuration_is_installed_so_that_the_units_own_user_can_read_it()
 def test_every_configuration_key_stands_in_the_readme() -> None:
     source = (ROOT / "daemon" / "config.py").read_text(encoding="utf-8")
     keys = set(
-        re.findall(r'\.(?:text|text_or_none|whole|number|duration_ms|size|secret_or_none|secrets)\("([a-z_]+)"', source)
+        re.findall(
+            r'\.(?:text|text_or_none|whole|number|duration_ms|size|secret_or_none|secrets|choice|flag)\("([a-z_]+)"',
+            source,
+        )
     )
     table = README[README.index("## Configuration") : README.index("## Running it")]
     assert {key for key in keys if key not in table} == set()

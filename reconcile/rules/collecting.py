@@ -21,10 +21,18 @@ def collected(draft: Draft, evidence: Collected) -> None:
         draft.set(error=_end_error(op.verdict, s.total))
     if end is State.RESULT_VALIDATION_FAILED:
         reason = f"the result breaks the contract: {_problem_words(evidence)}"
+    if end is State.RESULT_VALIDATION_FAILED and op.by_count and _has_other_ids(evidence):
+        end = State.CONTRACT_VIOLATION
+        reason = f"the job was taken by count, and its ids are not this operation's: {_problem_words(evidence)}"
     draft.move(end, reason)
     told, found = op.finished_items, evidence.info.items
     if told is not None and told != found:
         draft.fact(f"the provider counted {told} finished items, the result holds {found}; the ids decide")
+
+
+def _has_other_ids(evidence: Collected) -> bool:
+    problems = evidence.info.problems
+    return evidence.summary.missing > 0 or (problems is not None and bool(problems.unknown or problems.missing))
 
 
 def _end_error(verdict: Verdict, total: int) -> RemoteError:

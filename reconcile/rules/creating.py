@@ -1,4 +1,4 @@
-"""The create and its look-up: accepted, refused, not accepted, unknown, and the second job that must not be."""
+"""The create: accepted, refused, not accepted, unknown, and the second job that must not be."""
 
 from reconcile.classify import classify
 from reconcile.draft import Draft
@@ -12,13 +12,11 @@ from reconcile.evidence import (
     FinishedAtOnce,
     JobIsHeld,
     JobRead,
-    LookupFound,
     StepDone,
 )
 from reconcile.model import CancelIntent, Verdict, VerdictKind
 from reconcile.rules.ending import end
 from reconcile.rules.observing import apply_read
-from reconcile.rules.waiting import deadline_after_a_try
 from reconcile.states import CREATING, TERMINAL, WATCHING, State
 
 
@@ -28,7 +26,7 @@ def accepted(draft: Draft, evidence: Accepted, *, unconfirmed: bool = False) -> 
     if job_id is None:
         create_unknown(draft, CreateUnknown("no_job_id"))
     elif op.state in CREATING:
-        _take_job(draft, evidence, job_id, unconfirmed=unconfirmed)
+        take_job(draft, evidence, job_id, unconfirmed=unconfirmed)
     elif op.state is State.CREATE_UNRESOLVED:
         add_candidates(draft, (job_id,))
     elif op.state in TERMINAL:
@@ -42,8 +40,11 @@ def accepted(draft: Draft, evidence: Accepted, *, unconfirmed: bool = False) -> 
         _second_job(draft, job_id)
 
 
-def _take_job(draft: Draft, evidence: Accepted, job_id: str, *, unconfirmed: bool) -> None:
-    how = "found by look-up" if evidence.by_lookup else "accepted by the provider"
+def take_job(
+    draft: Draft, evidence: Accepted, job_id: str, *, unconfirmed: bool = False, how: str | None = None
+) -> None:
+    """Hold the job, apply what came with its name, and let a waiting cancel follow. `how` it was found, in words."""
+    how = how or ("found by look-up" if evidence.by_lookup else "accepted by the provider")
     draft.set(remote_job_id=job_id, started_at=draft.now)
     draft.move(State.ACCEPTED, f"the job was {how}: {job_id}", facts={"remote_job_id": job_id})
     draft.verdict = classify(draft.contract, evidence.observation.word)
@@ -61,14 +62,14 @@ def _send_the_waiting_cancel(draft: Draft, cancel: CancelIntent) -> None:
 
 def _second_job(draft: Draft, job_id: str) -> None:
     facts = {"held": draft.op.remote_job_id, "named": job_id}
-    draft.set(candidates=_merged(draft.op.candidates, (job_id,)))
+    draft.set(candidates=merged(draft.op.candidates, (job_id,)))
     draft.move(State.CONTRACT_VIOLATION, "the provider names another job for the same create", facts=facts)
 
 
 def job_is_held(draft: Draft, evidence: JobIsHeld) -> None:
     """Two of our operations cannot have made one job: both are shown, and a person decides (B4, N5)."""
     facts = {"named": evidence.job_id, "held_by": evidence.by}
-    draft.set(candidates=_merged(draft.op.candidates, (evidence.job_id,)))
+    draft.set(candidates=merged(draft.op.candidates, (evidence.job_id,)))
     told = f"the job that is named for this create, {evidence.job_id}, is held by {evidence.by}"
     if draft.op.state in CREATING:
         draft.move(State.CONTRACT_VIOLATION, told, facts=facts)
@@ -150,21 +151,6 @@ def about_to_send(draft: Draft, _: AboutToSend) -> None:
         draft.set_schedule(mark_at=draft.now)
 
 
-def lookup_found(draft: Draft, evidence: LookupFound) -> None:
-    """None, or several. Absence proves nothing; several by a sure marker are a violation."""
-    if draft.op.state not in CREATING:
-        add_candidates(draft, evidence.job_ids)
-    elif evidence.is_sure and len(evidence.job_ids) > 1:
-        draft.set(candidates=_merged(draft.op.candidates, evidence.job_ids))
-        told = f"{len(evidence.job_ids)} jobs bear this operation's marker"
-        draft.move(State.CONTRACT_VIOLATION, told, facts={"candidates": list(evidence.job_ids)})
-    else:
-        add_candidates(draft, evidence.job_ids)
-        draft.set_schedule(polls=draft.op.schedule.polls + 1, errors=0)
-        draft.due_by_polls()
-        deadline_after_a_try(draft)
-
-
 def event_before_the_job(draft: Draft, evidence: EventSeen) -> None:
     """A verified event while the job id is not known: only our own marker ties it to this operation (J2)."""
     state, job_id = draft.op.state, evidence.observation.remote_job_id
@@ -177,7 +163,10 @@ def event_before_the_job(draft: Draft, evidence: EventSeen) -> None:
         accepted(draft, Accepted(evidence.observation), unconfirmed=True)
         return
     add_candidates(draft, (job_id,))
-    if state in CREATING:
+    if state is State.CREATE_PENDING and draft.op.resends and draft.op.schedule.mark_at is None:
+        told = f"the create is not sent again: {job_id}, which bears this operation's marker, may be the first one's"
+        draft.move(State.CREATE_UNKNOWN, told)
+    elif state in CREATING:
         draft.due_now()
 
 
@@ -185,9 +174,10 @@ def add_candidates(draft: Draft, job_ids: tuple[str, ...]) -> None:
     """Show jobs that may be this operation's; none of them is held by that."""
     fresh = tuple(job_id for job_id in job_ids if job_id not in draft.op.candidates)
     if fresh:
-        draft.set(candidates=_merged(draft.op.candidates, fresh))
+        draft.set(candidates=merged(draft.op.candidates, fresh))
         draft.fact("jobs that may be this operation's were seen", candidates=list(fresh))
 
 
-def _merged(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
+def merged(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
+    """Both, each job once."""
     return tuple(dict.fromkeys((*left, *right)))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile.errors import IllegalTransition, WriteRefused
-from reconcile.evidence import Accepted, EventSeen, Evidence, FinishedAtOnce, JobIsHeld, PersonDecided
+from reconcile.evidence import Accepted, EventSeen, Evidence, FinishedAtOnce, JobIsHeld, LookupFound, PersonDecided
 from reconcile.model import Change, Entry, EntryKind, Notice, Observation, Operation, UnixMs
 from reconcile.states import ACTIONS, Priority, is_legal
-from reconcile.store import kept_events, notices, rows
+from reconcile.store import kept_events, lost_creates, notices, rows
 from reconcile.store.history import Appender
 from reconcile.store.writer import Done, Kind
 
@@ -163,6 +163,9 @@ class Applier:
         key, op = standing
         lease = self._leases.setdefault(key, _Lease())
         is_stale = arrival.fence is not None and not (lease.is_held and lease.fence == arrival.fence)
+        if isinstance(arrival.evidence, LookupFound):
+            self.flush()  # what this batch has decided of the neighbours is asked for by SQL
+            arrival = replace(arrival, evidence=lost_creates.among_others(self._connection, key, op, arrival.evidence))
         change = self._late(op, arrival) if is_stale else self._judge(op, arrival)
         if change.operation.remote_job_id not in (None, op.remote_job_id):
             change = self._unless_held(key, op, change, arrival)
@@ -178,7 +181,7 @@ class Applier:
         return Done(replace(change, operation=after, is_late=is_stale), tuple(changes), due_at)
 
     def flush(self) -> None:
-        """Write everything, a statement a table."""
+        """Write everything that was decided since the last time, a statement a table."""
         rows.update(self._connection, list(self._wide.items()))
         self._connection.executemany(_PLAN, self._plans)
         self._connection.executemany("DELETE FROM schedule WHERE key = ?", self._ended)
@@ -186,6 +189,9 @@ class Applier:
         self._connection.executemany(_KEEP_OBSERVATION, self._observations)
         self._history.flush()
         notices.tell(self._connection, self._notices)
+        self._wide.clear()
+        for written in (self._plans, self._ended, self._requests, self._observations, self._notices):
+            written.clear()
 
     def _unless_held(self, key: int, op: Operation, change: Change, arrival: Arrival) -> Change:
         """A job that another operation holds is never taken: that is a violation of the contract, for a person (B4)."""

@@ -46,8 +46,10 @@ SELECT: Final = (
 _PLAIN: Final = ("input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt")
 _PLAIN_LATER: Final = (
     "results_gone", "results_kept_until", "unconfirmed", "contradictions", "parent", "adopted", "resends",
+    "unknown_since", "by_count", "item_mark",
 )  # fmt: skip
 _WORDS: Final = ("labels", "steps")
+_JOBS: Final = ("candidates", "ruled_out")
 _NESTED: Final[Mapping[str, Callable[..., Any]]] = {
     "spans": Spans,
     "progress": Progress,
@@ -80,8 +82,9 @@ def living(op: Operation) -> str:
         document["results"] = [[ref.name, ref.role] for ref in op.results]
     if op.result is not None:
         document["result"] = asdict(op.result)
-    if op.candidates:
-        document["candidates"] = list(op.candidates)
+    for name in _JOBS:
+        if value := getattr(op, name):
+            document[name] = list(value)
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -101,7 +104,8 @@ def load(row: Sequence[Any]) -> tuple[int, Operation]:
         raw = document["verdict"]
         values["verdict"] = Verdict(VerdictKind(raw["kind"]), raw["word"], raw["known"], raw["may_hold_results"])
     values["results"] = tuple(ResultRef(name, role) for name, role in document.get("results", ()))
-    values["candidates"] = tuple(document.get("candidates", ()))
+    for name in _JOBS:
+        values[name] = tuple(document.get(name, ()))
     if "result" in document:
         values["result"] = _result(document["result"])
     return key, Operation(request={}, schedule=_schedule(row[len(COLUMNS) :], named), **values)

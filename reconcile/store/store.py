@@ -10,7 +10,19 @@ from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
 from reconcile.model import Notice, Operation, UnixMs
 from reconcile.states import ENDED_REMOTELY, REASON_OF
-from reconcile.store import claims, events, evidence, grounds, history, items, notices, pauses, rows, starts
+from reconcile.store import (
+    claims,
+    events,
+    evidence,
+    grounds,
+    history,
+    items,
+    lost_creates,
+    notices,
+    pauses,
+    rows,
+    starts,
+)
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
 from reconcile.store.evidence import Arrival, Judge, Seen
@@ -183,6 +195,10 @@ class Store:
         """What was observed of an operation after a number, oldest first."""
         found = await self._reader.execute_fetchall(evidence.OBSERVATIONS, (operation_id, after, limit))
         return [Seen(*row) for row in found]
+
+    async def candidates(self, op: Operation) -> tuple[str, ...]:
+        """The jobs that are shown as an operation's candidates: those that no other operation came to hold since."""
+        return await lost_creates.still_open(self._reader, op)
 
     async def items(
         self, op: Operation, *, after: str = "", limit: int = 50, outcome: str | None = None

@@ -45,6 +45,7 @@ kind = "openai_batch"
 base_url = "https://api.openai.com/v1"
 api_key = { env = "OPENAI_API_KEY" }
 webhook_secrets = [ { env = "HOOK" } ]
+mark_items = false
 [providers.openai.poll]
 base = "31s"
 cap = "11m"
@@ -54,6 +55,11 @@ error_budget = 21
 [providers.openai.limits]
 requests_per_second = 6.5
 concurrency = 3
+[providers.openai.create]
+on_absent = "resend"
+adopt = "ask"
+settle = "6m"
+within = "20m"
 """
 
 P = "providers.openai"
@@ -75,6 +81,11 @@ KEYS = {
     f"{P}.base_url": "url",
     f"{P}.api_key": "secret",
     f"{P}.webhook_secrets": "secrets",
+    f"{P}.mark_items": "flag",
+    f"{P}.create.on_absent": "on_absent",
+    f"{P}.create.adopt": "adopt",
+    f"{P}.create.settle": "duration",
+    f"{P}.create.within": "duration",
     f"{P}.poll.base": "duration",
     f"{P}.poll.cap": "duration",
     f"{P}.poll.sweep": "duration",
@@ -84,7 +95,7 @@ KEYS = {
     f"{P}.limits.concurrency": "whole",
 }
 REQUIRED = {f"{P}.kind", f"{P}.base_url"}
-TABLES = ["webhooks", "api", "caps", "attention", "providers", P, f"{P}.poll", f"{P}.limits"]
+TABLES = ["webhooks", "api", "caps", "attention", "providers", P, f"{P}.poll", f"{P}.limits", f"{P}.create"]
 #: For each kind of value, what it must not be. A table is wrong everywhere but for a secret.
 WRONG: dict[str, list[Any]] = {
     "text": [5, True, [], {}, ""],
@@ -93,6 +104,9 @@ WRONG: dict[str, list[Any]] = {
     "duration": [5, True, [], {}, "", "5", "1 s", "-1s", "0s", "1.5h", "1w", "x", "9" * 20 + "s"],
     "whole": ["5", True, [], {}, 0, -1, 1.5, float("nan")],
     "number": ["5", True, [], {}, 0, -1, float("nan"), float("inf"), 1e12],
+    "flag": [5, "true", [], {}, "", 1, 0],
+    "on_absent": [5, True, [], {}, "", "never", "RESEND", ["resend"]],
+    "adopt": [5, True, [], {}, "", "by-count", "always"],
     "kind": [5, True, [], {}, "", "openai", "OPENAI_BATCH", "nothing"],
     "url": [
         5,
@@ -202,6 +216,8 @@ def test_each_value_lands_where_it_belongs() -> None:
     assert (contract.poll.base_ms, contract.poll.cap_ms, contract.poll.sweep_ms) == (31_000, 660_000, 960_000)
     assert (contract.poll.error_budget, contract.result_within_ms) == (21, 27 * 3_600_000)
     assert (contract.limits.requests_per_second, contract.limits.concurrency) == (6.5, 3)
+    assert (contract.on_absent, contract.settle_ms, contract.create_within_ms) == ("resend", 360_000, 1_200_000)
+    assert (contract.adopt, contract.item_marks, openai.idle_keys) == ("ask", "needless", ())
     assert str(openai.base_url) == "https://api.openai.com/v1"
     assert openai.credentials == {"Authorization": f"Bearer {API_KEY}"}
     assert openai.credential_name == "env:OPENAI_API_KEY"
@@ -252,7 +268,7 @@ def test_a_value_in_place_of_a_table_is_told(path: str, value: Any) -> None:
     assert_told(fault(put(document(), path, value)), path)
 
 
-@pytest.mark.parametrize("table", ["", "webhooks", "api", "caps", "attention", P, f"{P}.poll", f"{P}.limits"])
+@pytest.mark.parametrize("table", ["", *(table for table in TABLES if table != "providers")])
 @pytest.mark.parametrize("value", ["x", 1, {"a": 1}, [], "inline-canary"])
 def test_an_unknown_neighbour_is_told_with_those_that_are_known(table: str, value: Any) -> None:
     path = f"{table}.wat" if table else "wat"
@@ -315,6 +331,51 @@ def test_base_cap_and_sweep_must_rise(base: str, cap: str, sweep: str) -> None:
 def test_what_is_not_said_gives_way_to_what_is(poll: dict[str, str]) -> None:
     plan = parsed(put(document(), f"{P}.poll", poll)).providers["openai"].provider.contract.poll
     assert plan.base_ms <= plan.cap_ms <= plan.sweep_ms
+
+
+# ---- what is allowed for a lost create -------------------------------------------------------------------------
+
+
+def claude(more: str) -> Config:
+    """A provider of Message Batches with these lines."""
+    head = '[providers.claude]\nkind = "anthropic_batches"\nbase_url = "https://api.anthropic.com/v1"\n'
+    return parsed(tomllib.loads(head + more))
+
+
+def test_nothing_is_allowed_unless_it_is_said() -> None:
+    contract = claude("").providers["claude"].provider.contract
+    assert (contract.on_absent, contract.adopt, contract.item_marks) == ("ask", "ask", "off")
+    assert (contract.settle_ms, contract.create_within_ms) == (5 * 60_000, 15 * 60_000)
+
+
+def test_what_an_operator_allows_for_a_lost_create_stands_in_the_contract() -> None:
+    config = claude('mark_items = true\n[providers.claude.create]\nadopt = "by_count"\nwithin = "2h"')
+    contract = config.providers["claude"].provider.contract
+    assert (contract.adopt, contract.item_marks, contract.create_within_ms) == ("by_count", "on", 7_200_000)
+    assert list(warnings_of(config)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (f"{P}.create.on_absent", "always", "one of ask, resend"),
+        (f"{P}.create.adopt", "by_time", "one of ask, by_count"),
+        (f"{P}.mark_items", "yes", "true or false"),
+    ],
+)
+def test_a_word_that_nobody_promised_is_told_with_those_that_are(path: str, value: str, expected: str) -> None:
+    error = fault(put(document(), path, value))
+    assert_told(error, path)
+    assert (error.found, error.expected) == (repr(value), expected)
+
+
+@pytest.mark.parametrize(("key", "value"), [("create.adopt", "by_count"), ("mark_items", True)])
+def test_what_a_kind_has_no_use_for_is_taken_and_told(key: str, value: Any) -> None:
+    """Every kind takes it; an OpenAI batch is known by the file that was uploaded for it alone."""
+    config = parsed(put(document(), f"{P}.{key}", value))
+    told = [(event, fields["provider"], fields["key"]) for event, fields in warnings_of(config)]
+    assert told == [("setting_without_effect", "openai", key)]
+    assert config.providers["openai"].provider.contract.item_marks == "needless"
 
 
 # ---- who may come in -------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class Asks:
             raise RequestInvalid("/items", "not taken")
         return request
 
-    def item_line(self, item: Any, index: int) -> tuple[str, bytes]:
+    def item_line(self, item: Any, index: int, mark: str | None = None) -> tuple[str, bytes]:
         raise RequestInvalid("/items", "not taken")
 
     def submit(self, op: Operation) -> Step:

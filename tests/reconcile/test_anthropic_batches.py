@@ -158,6 +158,23 @@ def test_an_item_becomes_one_line() -> None:
     assert line == '{"custom_id":"job-0010_0","params":{"z":1,"a":{"y":"ünï\\n","b":2.0}}}\n'.encode()
 
 
+def test_a_marked_item_keeps_its_own_id_here_and_bears_the_mark_there() -> None:
+    """mark_items: the id in the line is the provider's, the one that is given back is the client's."""
+    item_id, line = PROVIDER.item_line(ITEM | {"custom_id": "q-1"}, 0, "0123456789ab")
+    assert item_id == "q-1"
+    assert json.loads(line)["custom_id"] == "0123456789ab_q-1"
+
+
+def test_an_id_that_no_longer_fits_with_its_mark_is_refused_at_the_item() -> None:
+    """64 characters are the provider's most (providers.md); the mark takes 13 of them."""
+    longest = "x" * 51
+    assert len(json.loads(PROVIDER.item_line(ITEM | {"custom_id": longest}, 0, "0123456789ab")[1])["custom_id"]) == 64
+    with pytest.raises(RequestInvalid) as refused:
+        PROVIDER.item_line(ITEM | {"custom_id": longest + "x"}, 3, "0123456789ab")
+    assert refused.value.pointer == "/items/3/custom_id"
+    assert "at most 51" in refused.value.message
+
+
 def test_only_ids_that_surely_fail_are_refused() -> None:
     """64 characters are the most; which ones, the provider itself says at once, and no batch comes of its no."""
     for custom_id in ("x" * 64, "row 1", "row:1", "ünï"):

@@ -48,9 +48,9 @@ class AnthropicBatches:
         """The create body but for its `requests`. Of `items` only the length is looked at. Raises: RequestInvalid."""
         return start.check(request, items, max_items=self.contract.limits.max_items)
 
-    def item_line(self, item: Any, index: int) -> tuple[str, bytes]:
+    def item_line(self, item: Any, index: int, mark: str | None = None) -> tuple[str, bytes]:
         """One item as (custom_id, line of the input file). Raises: RequestInvalid."""
-        return start.item_line(item, index)
+        return start.item_line(item, index, mark)
 
     def submit(self, op: Operation) -> Step:
         """The create, which carries the whole input."""

@@ -49,6 +49,7 @@ CONTRACT: Final = Contract(
         ),
     ),
     results_kept_ms=28 * _DAY,
+    item_marks="off",
     api_key_header="x-api-key",
     api_key_prefix="",
     sources={

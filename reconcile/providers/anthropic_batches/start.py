@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from reconcile import marks
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.fingerprint import canonical_json
 from reconcile.given import refuse_unknown, text_given
@@ -35,8 +36,8 @@ def check(request: JsonObject, items: Sequence[Any] | None, *, max_items: int | 
     return dict(request)
 
 
-def item_line(item: Any, index: int) -> tuple[str, bytes]:
-    """One item as (custom_id, line of the input file). Raises: RequestInvalid.
+def item_line(item: Any, index: int, mark: str | None) -> tuple[str, bytes]:
+    """One item as (custom_id, line of the input file, its custom_id marked). Raises: RequestInvalid.
 
     The params keep the order of their keys: a tool's schema is part of what the model reads.
     """
@@ -45,11 +46,15 @@ def item_line(item: Any, index: int) -> tuple[str, bytes]:
         raise RequestInvalid(at, "must be an object")
     refuse_unknown(item, _ITEM_KEYS, at)
     custom_id = text_given(item.get("custom_id"), f"{at}/custom_id")
+    if mark is not None and len(custom_id) > MAX_CUSTOM_ID - marks.ADDED:
+        told = f"with the {marks.ADDED} characters of mark_items at most {MAX_CUSTOM_ID - marks.ADDED} are left for it"
+        raise RequestInvalid(f"{at}/custom_id", told)
     if len(custom_id) > MAX_CUSTOM_ID:
         raise RequestInvalid(f"{at}/custom_id", f"the provider takes at most {MAX_CUSTOM_ID} characters")
     if not isinstance(item.get("params"), dict):
         raise RequestInvalid(f"{at}/params", "must be an object")
-    line = {"custom_id": custom_id, "params": item["params"]}
+    sent_id = custom_id if mark is None else marks.put_on(mark, custom_id)
+    line = {"custom_id": sent_id, "params": item["params"]}
     try:
         spelled = json.dumps(line, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (ValueError, RecursionError) as error:

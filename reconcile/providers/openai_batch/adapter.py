@@ -51,7 +51,7 @@ class OpenAIBatch:
         """The create body as it will be kept. Of `items` only the length is looked at. Raises: RequestInvalid."""
         return start.check(request, items, max_items=self.contract.limits.max_items)
 
-    def item_line(self, item: Any, index: int) -> tuple[str, bytes]:
+    def item_line(self, item: Any, index: int, mark: str | None = None) -> tuple[str, bytes]:  # noqa: ARG002 - its file marks it
         """One item as (custom_id, line of the input file). Raises: RequestInvalid."""
         return start.item_line(item, index)
 
