@@ -28,7 +28,7 @@ from reconcile.evidence import (
 )
 from reconcile.files import Files
 from reconcile.ingest import Ingest
-from reconcile.lookup import Looker
+from reconcile.lookup import Looker, owes_second_look
 from reconcile.model import Change, Operation
 from reconcile.provider import Step, TakesInput
 from reconcile.read_json import read_json
@@ -38,6 +38,8 @@ from reconcile.store.claims import Claim
 
 #: Bytes shown of an answer that could not be read. 200: enough to tell a proxy's page from the provider.
 MAX_SHOWN: Final = 200
+#: Tries to look for a second job of a re-sent create before its result is collected all the same. 3: arbitrary.
+SECOND_LOOKS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ class Act:
         if passed is not None:
             await self._fact(op, passed, "clock", cause=f"deadline:{passed.name}")
             return
+        if owes_second_look(self._peer, op):
+            looked = await self._look_again(op)
+            if looked is None:
+                return
+            op = looked
         match next_action(op) or _owed_read(op):
             case Action.SUBMIT:
                 await self._submit(op)
@@ -164,6 +171,18 @@ class Act:
             await self._answer(op, looked.evidence, *looked.exchanges)
         else:
             await self._fact(op, looked.evidence, self._owner)
+
+    async def _look_again(self, op: Operation) -> Operation | None:
+        """Look for a second job of a re-sent create before its result is collected; None: the action has ended."""
+        looked = await self._looker.look_again(self._peer, op)
+        if isinstance(looked.evidence, ReadFailed):
+            if op.schedule.errors >= SECOND_LOOKS:
+                return op
+            told = CollectFailed(f"second_look_{looked.evidence.error_class}", looked.evidence.retry_after_ms)
+            await self._answer(op, told, *looked.exchanges)
+            return None
+        change = await self._answer(op, looked.evidence, *looked.exchanges, holds=True)
+        return _with_request(change.operation, op) if change.operation.state is op.state else None
 
     # ---- observe, cancel, collect ----
 

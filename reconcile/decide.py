@@ -29,6 +29,7 @@ from reconcile.evidence import (
     JobGone,
     JobIsHeld,
     JobRead,
+    LookedAgain,
     LookupFound,
     PersonDecided,
     ReadFailed,
@@ -87,6 +88,8 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
             creating.about_to_send(draft, evidence)
         case LookupFound():
             looking_up.lookup_found(draft, evidence)
+        case LookedAgain():
+            looking_up.looked_again(draft, evidence)
         case EventSeen() if draft.op.state in CREATING | {State.CREATE_UNRESOLVED}:
             creating.event_before_the_job(draft, evidence)
         case EventSeen():

@@ -87,6 +87,13 @@ class LookupFound:
 
 
 @dataclass(frozen=True, slots=True)
+class LookedAgain:
+    """A look-up after a re-sent create was accepted: the jobs beside the held one that surely are this operation's."""
+
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobRead:
     """An authenticated read of the job: its own status call, or a list page that shows it."""
 
@@ -253,6 +260,7 @@ Evidence = (
     | StepDone
     | AboutToSend
     | LookupFound
+    | LookedAgain
     | JobRead
     | ReadFailed
     | JobGone

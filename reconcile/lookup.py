@@ -12,10 +12,11 @@ from reconcile import marks
 from reconcile.client import Client, Exchange, Peer, Stream
 from reconcile.contract import Lookup
 from reconcile.errors import ProviderError, Unreadable
-from reconcile.evidence import Accepted, LookupFound, ReadFailed
+from reconcile.evidence import Accepted, LookedAgain, LookupFound, ReadFailed
 from reconcile.model import Observation, Operation, ResultRef
 from reconcile.provider import HttpResponse, Page, Purpose
 from reconcile.seams import Clock
+from reconcile.states import State
 
 #: Bytes of a candidate's result that are looked at. 64 KiB: arbitrary; the id stands at the head of a line.
 MAX_PEEK: Final = 65536
@@ -29,6 +30,14 @@ class Looked:
 
     evidence: Accepted | LookupFound | ReadFailed
     exchanges: tuple[Exchange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LookedTwice:
+    """What a look-up after a re-send came to."""
+
+    evidence: LookedAgain | ReadFailed
+    exchanges: tuple[Exchange, ...]
 
 
 class Looker:
@@ -61,6 +70,19 @@ class Looker:
         if isinstance(evidence, LookupFound):
             evidence = replace(evidence, is_whole=is_whole)
         return Looked(evidence, tuple(exchanges))
+
+    async def look_again(self, peer: Peer, op: Operation) -> "LookedTwice":
+        """The same for an operation that holds the job of a re-sent create: is the first one's job there too?"""
+        looked = await self.look_up(peer, op)
+        match looked.evidence:
+            case ReadFailed():
+                return LookedTwice(looked.evidence, looked.exchanges)
+            case Accepted(observation=seen):
+                found: tuple[str, ...] = (str(seen.remote_job_id),)
+            case LookupFound(job_ids=job_ids, is_sure=is_sure):
+                found = job_ids if is_sure else ()
+        others = tuple(job_id for job_id in found if job_id != op.remote_job_id)
+        return LookedTwice(LookedAgain(others), looked.exchanges)
 
     async def _page(
         self, peer: Peer, op: Operation, cursor: str | None, exchanges: list[Exchange]
@@ -132,6 +154,17 @@ def _is_item(peer: Peer, line: bytes, ref: ResultRef) -> bool:
     except Unreadable:
         return False
     return True
+
+
+def owes_second_look(peer: Peer, op: Operation) -> bool:
+    """Whether a create that was sent again ended so that its result is next, and nobody has looked for a second job.
+
+    Just before the result is believed: by then a list that lagged has had its time, and marked ids can be read.
+    """
+    terms = peer.provider.contract.lookup
+    if terms is None or op.state is not State.RESULT_COLLECTING or op.resends == 0 or op.resend_checked:
+        return False
+    return op.item_mark is not None or (terms.is_sure and peer.provider.marker(op) is not None)
 
 
 def _found(seen: Mapping[str, Observation], *, is_sure: bool, is_whole: bool = True) -> Accepted | LookupFound:

@@ -314,6 +314,8 @@ class Operation:
     #: Creates that a person, or the configuration, allowed after one that may have arrived: from the first on nothing
     #: is surely unsent.
     resends: int = 0
+    #: After a re-send was accepted, the account was looked through once more for the first one's job.
+    resend_checked: bool = False
     #: When the last create became unknown; what a look-up does not show counts as absent only so long after it.
     unknown_since: UnixMs | None = None
     #: Stands in each item id towards the provider, so that a result tells whose it is; None: the ids go as they came.

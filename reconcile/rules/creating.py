@@ -37,7 +37,7 @@ def accepted(draft: Draft, evidence: Accepted, *, unconfirmed: bool = False) -> 
     elif op.remote_job_id == job_id:
         draft.fact("the same job was named again")
     else:
-        _second_job(draft, job_id)
+        second_jobs(draft, (job_id,))
 
 
 def take_job(
@@ -60,9 +60,10 @@ def _send_the_waiting_cancel(draft: Draft, cancel: CancelIntent) -> None:
     draft.move(State.CANCEL_REQUESTED, "a cancel was waiting for the job id", cause=cause)
 
 
-def _second_job(draft: Draft, job_id: str) -> None:
-    facts = {"held": draft.op.remote_job_id, "named": job_id}
-    draft.set(candidates=merged(draft.op.candidates, (job_id,)))
+def second_jobs(draft: Draft, job_ids: tuple[str, ...]) -> None:
+    """Other jobs than the held one are this operation's too: all are shown, none is overwritten (B4)."""
+    facts = {"held": draft.op.remote_job_id, "named": job_ids[0] if len(job_ids) == 1 else list(job_ids)}
+    draft.set(candidates=merged(draft.op.candidates, job_ids))
     draft.move(State.CONTRACT_VIOLATION, "the provider names another job for the same create", facts=facts)
 
 

@@ -5,11 +5,11 @@ configuration, stands in the history as such, and is taken once: what it may cos
 """
 
 from reconcile.draft import Draft
-from reconcile.evidence import Accepted, LookupFound
+from reconcile.evidence import Accepted, LookedAgain, LookupFound
 from reconcile.model import Observation
-from reconcile.rules.creating import add_candidates, merged, take_job
+from reconcile.rules.creating import add_candidates, merged, second_jobs, take_job
 from reconcile.rules.waiting import deadline_after_a_try
-from reconcile.states import CREATING, State
+from reconcile.states import CREATING, TERMINAL, State
 
 
 def lookup_found(draft: Draft, evidence: LookupFound) -> None:
@@ -31,6 +31,20 @@ def lookup_found(draft: Draft, evidence: LookupFound) -> None:
             _resend(draft)
         else:
             deadline_after_a_try(draft)
+
+
+def looked_again(draft: Draft, evidence: LookedAgain) -> None:
+    """Whether the first create, taken for absent, had arrived after all: two jobs never run on unseen (B4)."""
+    others = tuple(job_id for job_id in evidence.others if job_id != draft.op.remote_job_id)
+    draft.set(resend_checked=True)
+    if not others:
+        draft.fact("the account was looked through once more after the re-send: no second job shows")
+    elif draft.op.state in TERMINAL:
+        draft.contradiction("a second job of this operation shows after it had ended", others=list(others))
+    elif draft.op.remote_job_id is None:
+        add_candidates(draft, others)
+    else:
+        second_jobs(draft, others)
 
 
 def _drop_candidates(draft: Draft, evidence: LookupFound) -> None:

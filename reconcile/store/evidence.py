@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile.errors import IllegalTransition, WriteRefused
-from reconcile.evidence import Accepted, EventSeen, Evidence, FinishedAtOnce, JobIsHeld, LookupFound, PersonDecided
+from reconcile.evidence import (
+    Accepted,
+    EventSeen,
+    Evidence,
+    FinishedAtOnce,
+    JobIsHeld,
+    LookedAgain,
+    LookupFound,
+    PersonDecided,
+)
 from reconcile.model import Change, Entry, EntryKind, Notice, Observation, Operation, UnixMs
 from reconcile.states import ACTIONS, Priority, is_legal
 from reconcile.store import kept_events, lost_creates, notices, rows
@@ -205,7 +214,7 @@ class Applier:
 
     def _late(self, op: Operation, arrival: Arrival) -> Change:
         """Facts of an owner whose lease was taken over: kept, but no action; a job id is never thrown away (N24)."""
-        if isinstance(arrival.evidence, Accepted | FinishedAtOnce):
+        if isinstance(arrival.evidence, Accepted | FinishedAtOnce | LookedAgain):
             return self._judge(op, arrival)
         judged = self._judge(op, arrival)  # only for what the facts mean
         reason = f"{type(arrival.evidence).__name__} of an owner that had lost its lease: kept, the job is read again"

@@ -18,6 +18,7 @@ from reconcile.evidence import (
     DeadlinePassed,
     EventSeen,
     FoundAtStart,
+    LookedAgain,
     LookupFound,
     PersonDecided,
     ReadFailed,
@@ -34,7 +35,7 @@ from reconcile.model import (
     VerdictKind,
 )
 from reconcile.states import State
-from tests.reconcile.rows import ALL_GOOD, CONTRACT, MINUTE, NOW, in_state, info, step
+from tests.reconcile.rows import ALL_GOOD, CONTRACT, MINUTE, NOW, TERMINAL, assert_cell, in_state, info, step
 
 S = State
 LAG: Final = 5 * MINUTE
@@ -272,3 +273,28 @@ def test_jobs_that_are_ruled_out_are_no_candidates_and_are_remembered() -> None:
     assert change.operation.ruled_out == ("job_7", "job_9")
     again = step(change.operation, found, RESENDS_UNSURE)
     assert again.entries == ()
+
+
+# ---- the first job shows after the second ----
+
+
+@pytest.mark.parametrize("state", [S.OBSERVING, S.RESULT_COLLECTING, S.RESULT_VALIDATION_FAILED])
+def test_a_second_job_that_is_found_after_a_re_send_is_a_violation(state: State) -> None:
+    """B4: the held job stays held, both are shown, nothing more is asked by itself."""
+    change = step(in_state(state, resends=1), LookedAgain(("job_1", "job_0")))
+    after = change.operation
+    assert (after.state, after.remote_job_id, after.candidates) == (S.CONTRACT_VIOLATION, "job_1", ("job_0",))
+    assert next_action(after) is None
+
+
+def test_where_no_second_job_shows_the_operation_goes_on_and_is_not_looked_for_again() -> None:
+    op = in_state(S.RESULT_COLLECTING, resends=1)
+    change = step(op, LookedAgain(("job_1",)))
+    assert change.operation.resend_checked
+    assert (change.operation.state, change.operation.schedule.due_at) == (S.RESULT_COLLECTING, op.schedule.due_at)
+
+
+@pytest.mark.parametrize("state", TERMINAL)
+def test_a_second_job_that_shows_after_the_end_is_a_contradiction(state: State) -> None:
+    op = in_state(state, resends=1)
+    assert_cell(op, step(op, LookedAgain(("job_0",))), "contradiction")

@@ -18,9 +18,9 @@ from aiohttp.test_utils import TestServer
 
 from reconcile.client import Client, Peer
 from reconcile.contract import Lookup
-from reconcile.evidence import Accepted, LookupFound, ReadFailed
+from reconcile.evidence import Accepted, LookedAgain, LookupFound, ReadFailed
 from reconcile.files import Files
-from reconcile.lookup import MAX_PEEK, MAX_PEEKS, Looked, Looker
+from reconcile.lookup import MAX_PEEK, MAX_PEEKS, Looked, Looker, owes_second_look
 from reconcile.model import Operation
 from reconcile.provider import Purpose
 from reconcile.providers.anthropic_batches.adapter import AnthropicBatches
@@ -239,3 +239,38 @@ async def test_a_page_that_cannot_be_read_is_no_answer(account: Account) -> None
     looked = await account.looker.look_up(account.peer, OP)
     assert looked.evidence == ReadFailed("http_500")
     assert len(looked.exchanges) == 1
+
+
+# ---- a second look, after a re-send ----
+
+HELD: Final = replace(OP, state=State.RESULT_COLLECTING, remote_job_id="b_2", resends=1)
+
+
+@pytest.mark.parametrize(("first", "others"), [(OURS, ("b_1",)), (THEIRS, ())])
+async def test_the_first_job_of_a_create_that_was_sent_again_is_told_beside_the_held_one(
+    account: Account, first: bytes, others: tuple[str, ...]
+) -> None:
+    account.pages = [{"data": [account.ended("b_1", first), account.ended("b_2", OURS)], "has_more": False}]
+    looked = await account.looker.look_again(account.peer, HELD)
+    assert looked.evidence == LookedAgain(others)
+
+
+async def test_a_second_look_that_fails_says_nothing_of_a_second_job(account: Account) -> None:
+    account.pages = [500]
+    assert (await account.looker.look_again(account.peer, HELD)).evidence == ReadFailed("http_500")
+
+
+@pytest.mark.parametrize(
+    ("op", "owes"),
+    [
+        (HELD, True),
+        (replace(HELD, resend_checked=True), False),
+        (replace(HELD, resends=0), False),
+        (replace(HELD, item_mark=None), False),
+        (replace(HELD, state=State.OBSERVING), False),
+    ],
+)
+async def test_a_second_look_is_owed_once_and_only_where_something_can_tell(
+    account: Account, op: Operation, owes: bool
+) -> None:
+    assert owes_second_look(account.peer, op) is owes

@@ -3,8 +3,11 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 from daemon.runtime import SystemClock, SystemDice
 from daemon.standin.scenarios import find_scenario
@@ -16,7 +19,7 @@ IDS: Final = tuple(f"q-{n}" for n in range(4))
 NORMAL: Final = find_scenario("normal")
 _PROVIDER: Final = """\
 [providers.{name}]
-kind = "anthropic_batches"
+kind = "{kind}"
 base_url = "http://127.0.0.1:{standin}/v1"
 api_key = {{ env = "STORY_KEY" }}
 {settings}
@@ -31,11 +34,11 @@ requests_per_second = 1000
 """
 
 
-def home_of(folder: Path, *, settings: str = "", create: str = "") -> Home:
-    """A home whose daemon also knows a provider of Message Batches, with the operator's own words."""
+def home_of(folder: Path, *, kind: str = "anthropic_batches", settings: str = "", create: str = "") -> Home:
+    """A home whose daemon knows the provider once more, with the operator's own words for a lost create."""
     home = settle(folder, base="200ms", cap="400ms")
     with home.config.open("a") as file:
-        file.write(_PROVIDER.format(name=CLAUDE, standin=home.standin, settings=settings, create=create))
+        file.write(_PROVIDER.format(name=CLAUDE, kind=kind, standin=home.standin, settings=settings, create=create))
     return home
 
 
@@ -57,8 +60,12 @@ def body_of(ids: tuple[str, ...] = IDS) -> dict[str, Any]:
     return {"provider": CLAUDE, "request": {}, "items": [{"custom_id": name, "params": params} for name in ids]}
 
 
-async def started(client: Client) -> str:
-    answer = await client.call("POST", "/v1/operations", body_of())
+async def started(client: Client, kind: str = "anthropic_batches") -> str:
+    body = body_of()
+    if kind == "openai_batch":
+        items = [{"custom_id": name, "url": "/v1/responses", "body": {"model": "m", "input": name}} for name in IDS]
+        body |= {"request": {"endpoint": "/v1/responses"}, "items": items}
+    answer = await client.call("POST", "/v1/operations", body)
     assert answer.status == 202, answer
     return str(answer.body["operation_id"])
 
@@ -172,3 +179,27 @@ async def test_a_create_that_the_list_shows_late_is_not_sent_again_while_a_candi
     assert moves(history) == ["create_pending", "create_unknown", "create_unresolved"]
     seen = next(row["facts"]["candidates"] for row in history if "candidates" in row["facts"])
     assert seen == [world.truth().jobs[0].id]
+
+
+@pytest.mark.parametrize("kind", ["openai_batch", "anthropic_batches"])
+async def test_the_first_job_that_shows_only_after_the_second_ran_ends_before_a_person(
+    tmp_path: Path, kind: str
+) -> None:
+    """The list lagged longer than the operator believed: two jobs ran, and neither is passed over in silence (B4)."""
+    # Given a create whose answer is lost, and a list that shows no job for longer than the settle time.
+    late = replace(find_scenario("lost-create-response"), duration_ms=16_000, listed_after_ms=12_000)
+    world = World(late, ids=SystemDice().identifier, speed=8)
+    create = 'on_absent = "resend"\nsettle = "500ms"'
+    home = home_of(tmp_path, kind=kind, settings="mark_items = true", create=create)
+    async with playing(home, world) as client:
+        # When it is sent again, and the second job has ended.
+        operation_id = await started(client, kind)
+        body = await client.end_of(operation_id)
+        history = await client.history(operation_id)
+        truth = world.truth()
+
+    # Then a person is shown both, and nothing of the result is called a success.
+    first, second = (job.id for job in truth.jobs)
+    assert (body["state"], body["remote_job_id"], truth.creates) == ("contract_violation", second, 2)
+    assert moves(history)[-2:] == ["result_collecting", "contract_violation"]
+    assert history[-1]["facts"] == {**history[-1]["facts"], "held": second, "named": first}
