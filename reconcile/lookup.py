@@ -122,7 +122,7 @@ class Looker:
         try:
             async with self._client.stream(peer, op, request) as stream:
                 status, headers = stream.status, stream.headers
-                line, is_cut = await _first_line(stream)
+                line = await _first_line(stream)
         except ProviderError as fault:
             now = self._clock.now()
             exchanges.append(Exchange(request, sent_at, now, None, fault, peer.credential_name))
@@ -133,19 +133,18 @@ class Looker:
             return None
         if marks.is_on(mark, line):
             return True
-        return None if is_cut or not _is_item(peer, line, ref) else False
+        return False if _is_item(peer, line, ref) else None
 
 
-async def _first_line(stream: Stream) -> tuple[bytes, bool]:
-    """The first line, and whether it was longer than is looked at. Raises: OutcomeUnknown, where the body is cut."""
+async def _first_line(stream: Stream) -> bytes:
+    """The first line, or as much of it as is looked at. Raises: OutcomeUnknown, where the body is cut."""
     data = bytearray()
     async with aclosing(stream.chunks) as chunks:
         async for chunk in chunks:
             data += chunk
             if b"\n" in chunk or len(data) > MAX_PEEK:
                 break
-    line = bytes(data).partition(b"\n")[0]
-    return line[:MAX_PEEK], len(line) > MAX_PEEK
+    return bytes(data).partition(b"\n")[0][:MAX_PEEK]
 
 
 def _is_item(peer: Peer, line: bytes, ref: ResultRef) -> bool:

@@ -88,7 +88,7 @@ def _do(draft: Draft, evidence: PersonDecided, offer: Offer) -> None:
 
 def _adopt_job(draft: Draft, job_id: str) -> None:
     others = tuple(candidate for candidate in draft.op.candidates if candidate != job_id)
-    draft.set(remote_job_id=job_id, started_at=draft.now, candidates=others, by_count=False)
+    draft.set(remote_job_id=job_id, started_at=draft.now, candidates=others)
     draft.move(State.ACCEPTED, f"the job was named by a person: {job_id}", facts={"remote_job_id": job_id})
     _watch_on(draft)
     _send_a_waiting_cancel(draft)

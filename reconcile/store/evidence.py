@@ -172,7 +172,7 @@ class Applier:
         key, op = standing
         lease = self._leases.setdefault(key, _Lease())
         is_stale = arrival.fence is not None and not (lease.is_held and lease.fence == arrival.fence)
-        if isinstance(arrival.evidence, LookupFound):
+        if isinstance(arrival.evidence, LookupFound) and (arrival.evidence.job_ids or op.candidates):
             self.flush()  # what this batch has decided of the neighbours is asked for by SQL
             arrival = replace(arrival, evidence=lost_creates.among_others(self._connection, key, op, arrival.evidence))
         change = self._late(op, arrival) if is_stale else self._judge(op, arrival)

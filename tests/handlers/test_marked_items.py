@@ -26,10 +26,16 @@ class Claude:
     """A provider with one batch, which has ended; its results come in pieces of `piece` bytes."""
 
     creates: bool
+    #: Creates that are answered 500 first, whether or not the others are answered well.
+    lost: int = 0
+    #: Statuses of the list's pages in turn; later ones show nothing.
+    pages: list[int] = field(default_factory=list)
     url: str = ""
     sent: dict[str, Any] = field(default_factory=dict)
     results: bytes = PLAIN
     piece: int = 1
+    #: Somebody has read the batch by its id.
+    is_held: bool = False
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -41,12 +47,16 @@ class Claude:
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         self.sent = await request.json()
-        return web.json_response(CREATED) if self.creates else web.Response(status=500)
+        self.lost -= 1
+        return web.json_response(CREATED) if self.creates and self.lost < 0 else web.Response(status=500)
 
     async def page(self, _: web.Request) -> web.StreamResponse:
+        if self.is_held and self.pages:
+            return web.Response(status=self.pages.pop(0))
         return web.json_response({"data": [], "has_more": False})
 
     async def read(self, request: web.Request) -> web.StreamResponse:
+        self.is_held = True
         job = {**ENDED, "id": request.match_info["job"], "results_url": f"{self.url}/results"}
         return web.json_response(job)
 
@@ -64,7 +74,7 @@ class Claude:
 
 
 @asynccontextmanager
-async def at_work(folder: Path, claude: Claude, **create: str) -> AsyncIterator[Ground]:
+async def at_work(folder: Path, claude: Claude, *, marks: bool = True, **create: str) -> AsyncIterator[Ground]:
     """The daemon at work with that provider, time running."""
     clock = HandClock()
     clock.run()
@@ -72,7 +82,7 @@ async def at_work(folder: Path, claude: Claude, **create: str) -> AsyncIterator[
         claude.url = url
         more: dict[str, Any] = {
             "kind": "anthropic_batches",
-            "mark_items": True,
+            "mark_items": marks,
             "create": create,
             "webhook_secrets": [],
         }
@@ -145,3 +155,43 @@ async def test_an_id_that_no_longer_fits_with_the_mark_is_refused_and_nothing_is
         assert "at most 51" in error["message"]
         assert ground.rows("SELECT count(*) FROM operations") == [(0,)]
     assert claude.sent == {}
+
+
+async def test_ids_go_out_as_they_came_unless_the_operator_says_otherwise(tmp_path: Path) -> None:
+    claude = Claude(creates=True, piece=1000)
+    async with at_work(tmp_path / "state", claude, marks=False) as ground:
+        operation = await started(ground)
+        body = await ground.get(f"/v1/operations/{operation}?wait=20")
+        assert (await ground.row(operation)).item_mark is None
+    assert body["outcome"] == "succeeded"
+    assert claude.sent_ids == list(IDS)
+
+
+async def test_a_list_that_cannot_be_read_holds_up_the_result_of_a_re_sent_create_for_three_tries_only(
+    tmp_path: Path,
+) -> None:
+    """What a second look cannot see is looked for again; a result that is there is not given up for that."""
+    claude = Claude(creates=True, lost=1, pages=[500] * 3, piece=1000)
+    async with at_work(tmp_path / "state", claude, on_absent="resend", settle="200ms") as ground:
+        mark = (operation := await started(ground))[-12:]
+        claude.results = PLAIN.replace(b'"job-0010', f'"{mark}_job-0010'.encode())
+        body = await ground.get(f"/v1/operations/{operation}?wait=20")
+        row = await ground.row(operation)
+        history = (await ground.get(f"/v1/operations/{operation}/history"))["history"]
+    assert (body["outcome"], row.resends) == ("succeeded", 1)
+    assert claude.pages == []
+    failed = [entry["reason"] for entry in history if "second_look_http_500" in entry["reason"]]
+    assert len(failed) == 3
+
+
+async def test_a_list_that_can_be_read_no_more_is_asked_for_a_second_job_no_more_than_three_times(
+    tmp_path: Path,
+) -> None:
+    claude = Claude(creates=True, lost=1, pages=[500] * 50, piece=1000)
+    async with at_work(tmp_path / "state", claude, on_absent="resend", settle="200ms") as ground:
+        mark = (operation := await started(ground))[-12:]
+        claude.results = PLAIN.replace(b'"job-0010', f'"{mark}_job-0010'.encode())
+        body = await ground.get(f"/v1/operations/{operation}?wait=20")
+        row = await ground.row(operation)
+    assert (body["outcome"], row.resend_checked) == ("succeeded", False)
+    assert len(claude.pages) == 50 - 4

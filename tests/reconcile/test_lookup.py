@@ -148,9 +148,14 @@ async def hangs_up(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def troubled(_: web.Request) -> web.StreamResponse:
+    return web.Response(status=500, body=THEIRS)
+
+
 @pytest.mark.parametrize(
     "result",
     [
+        troubled,
         404,
         500,
         b"",
@@ -160,7 +165,7 @@ async def hangs_up(request: web.Request) -> web.StreamResponse:
         b'{"custom_id":"' + b"q" * 2 * MAX_PEEK,
         hangs_up,
     ],
-    ids=["404", "500", "empty", "a blank line", "no JSON", "no id", "an endless line", "cut"],
+    ids=["a line under a 500", "404", "500", "empty", "a blank line", "no JSON", "no id", "an endless line", "cut"],
 )
 async def test_a_result_that_does_not_tell_leaves_its_batch_in_doubt(account: Account, result: Any) -> None:
     looked = await account.look(account.ended("b_1", result))

@@ -83,7 +83,7 @@ def n2_creates_are_equal(view: View) -> Iterator[str]:
 
 
 def n3_one_job(view: View) -> Iterator[str]:
-    """At most one job, and without an honoured token at most one create that may have arrived."""
+    """At most one job, and without an honoured token at most one create that may have arrived, and one a permission."""
     known = {op["operation_id"]: op for op in view.operations}
     sent = Counter(str(json.loads(arrival.body)["metadata"][OPERATION_KEY]) for arrival in _creates(view))
     for job in view.world.provider.truth().jobs:
@@ -93,7 +93,7 @@ def n3_one_job(view: View) -> Iterator[str]:
         jobs = view.jobs(op)
         if len(jobs) > 1 and op["state"] not in _MANY_JOBS_ARE_TOLD:
             yield f"{operation_id} has {len(jobs)} jobs and stands in {op['state']}"
-        if sent[operation_id] > 1:
+        if sent[operation_id] > 1 + op["living"].get("resends", 0):
             yield f"{sent[operation_id]} creates of {operation_id} reached the provider"
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from reconcile.contract import Lookup
-from reconcile.evidence import AboutToSend, CreateUnknown, DeadlinePassed, Evidence, LookupFound
+from reconcile.evidence import AboutToSend, CreateUnknown, DeadlinePassed, Evidence, LookedAgain, LookupFound
 from reconcile.model import Change, Operation
 from reconcile.states import State
 from tests.reconcile.rows import CONTRACT, DAY, MINUTE, NOW
@@ -181,6 +181,16 @@ async def test_a_job_of_an_operation_that_was_given_up_is_shown_and_not_taken_by
         await ground.start(lost())
         change = await ground.apply(1, LookupFound(("job_2",), is_sure=False))
         assert (change.operation.remote_job_id, change.operation.candidates) == (None, ("job_2",))
+
+
+async def test_a_second_job_that_an_owner_without_its_lease_found_is_not_thrown_away(path: Path) -> None:
+    """N24: a job id never is."""
+    async with opened(path) as ground:
+        await ground.start(operation(1, S.RESULT_COLLECTING, resends=1))
+        claim = await ground.claim_one()
+        change = await ground.apply(1, LookedAgain(("job_0",)), fence=claim.fence - 1)
+        assert change.is_late
+        assert (change.operation.state, change.operation.candidates) == (S.CONTRACT_VIOLATION, ("job_0",))
 
 
 async def test_a_look_up_whose_owner_lost_its_lease_takes_nothing(path: Path) -> None:
