@@ -1,6 +1,6 @@
 """The inbox (G8): what waits for a person, each entry with its evidence, its decisions and the effect of each."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -44,7 +44,7 @@ class Inbox:
             notices, questions = notices[:limit], questions[: limit - len(notices[:limit])]
         grounds = await self._deps.store.grounds([op.operation_id for op in questions])
         entries = [_notice(notice) for notice in notices]
-        entries += [self._question(op, grounds[op.operation_id]) for op in questions]
+        entries += [self._question(await self._as_shown(op), grounds[op.operation_id]) for op in questions]
         return web.json_response({"inbox": entries, "next_cursor": cursors[limit - 1] if more else None})
 
     async def decide(self, request: web.Request) -> web.Response:
@@ -74,6 +74,12 @@ class Inbox:
         if kind == "notice" and since.isascii() and since.isdigit():
             return [n for n in notices if (n.since, n.notice_id) > (int(since), notice_id)], None
         raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
+
+    async def _as_shown(self, op: Operation) -> Operation:
+        """A lost create without candidates that others came to hold; a violation shows whatever it has."""
+        if op.state is not State.CREATE_UNRESOLVED:
+            return op
+        return replace(op, candidates=await self._deps.store.candidates(op))
 
     def _question(self, op: Operation, grounds: Grounds) -> dict[str, Any]:
         contract = self._deps.contract(op.provider)

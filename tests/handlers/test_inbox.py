@@ -76,6 +76,15 @@ async def test_candidates_are_shown_beside_the_question(ground: Ground) -> None:
     ]
 
 
+async def test_a_candidate_that_another_operation_came_to_hold_is_shown_no_longer(ground: Ground) -> None:
+    """Nobody looks for it any more; two operations of ours cannot have made one job."""
+    operation = await asking(ground, "create_unresolved")
+    await ground.apply(operation, LookupFound((JOB, OTHER), is_sure=False))
+    await ground.operation("observing", JOB)
+    (entry,) = (await inbox(ground))["inbox"]
+    assert entry["candidates"] == [{"remote_job_id": OTHER, "is_held": False}]
+
+
 async def test_of_two_jobs_both_are_shown_and_which_one_is_held(ground: Ground) -> None:
     """B4."""
     await asking(ground, "contract_violation")
