@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile import limits
+from reconcile.absence import question
 from reconcile.answers import ACCOUNT_OR_PATH
 from reconcile.client import Client, Exchange, Peer
 from reconcile.collect import Collector, Outcome
@@ -23,6 +24,7 @@ from reconcile.evidence import (
     InputAnswered,
     JobGone,
     JobRead,
+    ProviderAbsent,
     ReadFailed,
     StepDone,
 )
@@ -75,6 +77,10 @@ class Act:
         op = self._claim.operation
         if self._claim.open_mark:
             await self._fact(op, FoundAtStart(is_repeatable=self._is_repeatable(op)), "start")
+            return
+        if (absence := self._peer.absence_for(op)) is not None:
+            message = question(absence, op.provider, started_at=op.origin, is_at=self._peer.origin)
+            await self._fact(op, ProviderAbsent(absence, message), self._owner)
             return
         passed = self._deadline_without_room(op) or self._deadline_without_a_read(op)
         if passed is not None:

@@ -18,10 +18,11 @@ import aiohttp
 from yarl import URL
 
 from reconcile import inflate, limits, schedule
+from reconcile.absence import absence_of
 from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
 from reconcile.files import CHUNK, Files
 from reconcile.limits import NO_PAUSE, Allowance, Pause, Rate
-from reconcile.model import Operation, UnixMs
+from reconcile.model import Absence, Operation, UnixMs
 from reconcile.provider import Headers, HttpRequest, HttpResponse, JsonLines, Multipart, Provider, Purpose
 from reconcile.redact import Redactor
 from reconcile.seams import Clock, Dice
@@ -57,11 +58,29 @@ class Peer:
     credentials: Mapping[str, str]
     #: The credential's name for the record, never its value (A7).
     credential_name: str | None = None
+    #: Origins of earlier addresses of the same account: operations that were started there are its own (`moved_from`).
+    earlier: frozenset[str] = frozenset()
+    #: Set where the configuration does not name it any more: its operations stand, and nothing is ever sent.
+    absence: Absence | None = None
     pause: Pause = NO_PAUSE
     allowance: Allowance = field(default_factory=Allowance)
     #: How the last requests went, for people: True where an answer came that was no error of the provider.
     recent: "deque[bool]" = field(default_factory=lambda: deque(maxlen=RECENT))
     last_good_read_at: UnixMs | None = None
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port of its address."""
+        return str(self.base_url.origin())
+
+    @property
+    def origins(self) -> frozenset[str] | None:
+        """The origins of the operations that it may be asked about; None: of none."""
+        return None if self.absence is not None else self.earlier | {self.origin}
+
+    def absence_for(self, op: Operation) -> Absence | None:
+        """Why it may not be asked about `op`; None: it may."""
+        return absence_of(self.origins, op.origin)
 
     @property
     def rate(self) -> Rate:
@@ -210,6 +229,8 @@ class Client:
     async def _open(
         self, peer: Peer, op: Operation, request: HttpRequest, body: Body, *, decodes: bool = True
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if (absence := peer.absence_for(op)) is not None:  # the last net: the worker has asked before
+            raise NotSent(absence.value, "nothing may be asked about this operation as the configuration stands")
         url = _url(peer, request)
         headers = {**request.headers, **_trace(op, request)}
         if not decodes:

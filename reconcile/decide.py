@@ -32,12 +32,13 @@ from reconcile.evidence import (
     LookedAgain,
     LookupFound,
     PersonDecided,
+    ProviderAbsent,
     ReadFailed,
     ResultIsFailure,
     StepDone,
 )
 from reconcile.model import Change, Operation, UnixMs
-from reconcile.rules import collecting, creating, deciding, looking_up, observing, waiting, wishes
+from reconcile.rules import absence, collecting, creating, deciding, looking_up, observing, waiting, wishes
 from reconcile.schedule import Pace
 from reconcile.states import CREATING, State
 
@@ -60,7 +61,9 @@ def decide(
     `draw` in [0, 1) feeds the jitter; `pace`: how the jobs of this provider are watched just now.
     """
     draft = Draft(op, contract, now=now, draw=draw, cause=cause, pace=pace)
-    if op.state is State.CONTRACT_VIOLATION and not isinstance(evidence, DeadlinePassed | PersonDecided):
+    if op.state is State.CONTRACT_VIOLATION and not isinstance(
+        evidence, DeadlinePassed | PersonDecided | ProviderAbsent
+    ):
         _keep_only(draft, evidence)
     else:
         _apply(draft, evidence)
@@ -116,6 +119,8 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
             collecting.result_is_failure(draft, evidence)
         case DeadlinePassed():
             waiting.deadline_passed(draft, evidence)
+        case ProviderAbsent():
+            absence.provider_absent(draft, evidence)
         case FoundAtStart():
             waiting.found_at_start(draft, evidence)
         case PersonDecided():

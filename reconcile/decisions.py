@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from reconcile.contract import Contract
-from reconcile.model import ENDS, SAYS_DONE, Operation, VerdictKind
+from reconcile.model import ENDS, SAYS_DONE, Absence, Operation, VerdictKind
 from reconcile.states import State
 
 
@@ -144,6 +144,13 @@ def _is_open(decision: Decision, op: Operation, contract: Contract) -> bool:
             return True
 
 
+#: What a promise is worth while nothing may be asked about the job.
+_WHILE_ABSENT: Final = {
+    _D.RESUME: " As long as nothing may be asked about the job, the same question comes back instead.",
+    _D.CANCEL: " As long as nothing may be asked about the job, the cancel waits, and at its deadline is unconfirmed.",
+}
+
+
 def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
     """What is true of this decision for this operation or this provider only."""
     told = ""
@@ -153,6 +160,8 @@ def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
         told += " This provider promises to answer a token that it still knows with the first job instead."
     if decision in (Decision.CANCEL, Decision.CANCEL_AGAIN) and contract.cancel is not None:
         told += f" What may remain: {contract.cancel.may_remain}."
+    if decision in (Decision.RESUME, Decision.CANCEL) and _is_absent(op):
+        told += _WHILE_ABSENT[decision]
     if decision is Decision.ACCEPT:
         told += f" The operation ends {end_by_accept(op)}."
     if decision in NAMES_A_JOB | {Decision.LOOK_AGAIN, Decision.RESEND} and op.cancel is not None:
@@ -161,6 +170,10 @@ def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
         elif decision is Decision.CHOOSE_JOB:
             told += " The cancel that was under way is not sent again."
     return told
+
+
+def _is_absent(op: Operation) -> bool:
+    return op.attention is not None and op.attention.reason in set(Absence)
 
 
 def has_waiting_cancel(op: Operation) -> bool:

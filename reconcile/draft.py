@@ -150,6 +150,10 @@ class Draft:
         self._is_carried = False
         self._next_at = self.now + self._delay(1, plain=True)
 
+    def due_by_sweep(self) -> None:
+        """The row is looked at again when the sweep comes round: nothing is asked, so nothing is backed off from."""
+        self._next_at = self.now + poll_delay_ms(self.contract.poll, 1, draw=self._draw, sweeping=True)
+
     def due_by_errors(self, *, retry_after_ms: int | None = None, n: int | None = None) -> None:
         """The next try follows by the backoff over errors in a row, not before Retry-After."""
         self._next_at = self.now + self._delay(n or self.op.schedule.errors, retry_after_ms=retry_after_ms, plain=True)

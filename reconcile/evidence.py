@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconcile.decisions import Decision
-from reconcile.model import Observation, RemoteError, ResultInfo, Summary, Verdict
+from reconcile.model import Absence, Observation, RemoteError, ResultInfo, Summary, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +231,17 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderAbsent:
+    """The row is due, and as the configuration stands nothing may be asked about its job: nothing left.
+
+    `message`: what is so and what puts it right, for a person.
+    """
+
+    absence: Absence
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class FoundAtStart:
     """What a restart finds: `mark` open means the answer to a request with an effect was never recorded."""
 
@@ -273,6 +284,7 @@ Evidence = (
     | CollectFailed
     | ResultIsFailure
     | DeadlinePassed
+    | ProviderAbsent
     | FoundAtStart
     | PersonDecided
 )

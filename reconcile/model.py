@@ -215,6 +215,24 @@ class Notice:
         return self.reason if subject is None else f"{self.reason}.{subject}"
 
 
+class Absence(StrEnum):
+    """Why nothing may be asked about a job, as the configuration stands: the reason of its question and its notice."""
+
+    #: The configuration does not name the provider any more.
+    MISSING = "provider_missing"
+    #: Its address has another origin than the one that the job was started at.
+    MOVED = "provider_moved"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAt:
+    """How many operations are open of one provider that were started at one origin."""
+
+    provider: str
+    origin: str | None
+    count: int
+
+
 @dataclass(frozen=True, slots=True)
 class Deadlines:
     """Wall-clock ends of waiting; None: not running."""
@@ -274,6 +292,8 @@ class Operation:
     created_at: UnixMs
     schedule: Schedule
     contract_version: int = 1
+    #: Scheme, host and port that it was started at; None: of a file from before this was kept, served anywhere.
+    origin: str | None = None
     input_ref: str | None = None
     input_items: int | None = None
     caller: str | None = None

@@ -7,7 +7,6 @@ from typing import Any
 
 from reconcile import deadlines, marks
 from reconcile.client import Peer
-from reconcile.contract import Contract
 from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBusy, WriteRefused
 from reconcile.files import Files, FileWriter
 from reconcile.fingerprint import canonical_json, fingerprint
@@ -52,13 +51,12 @@ class Starter:
 
         Raises: RequestInvalid, KeyReused, JobHeld, StoreError, OSError. No input is left where surely no row stands.
         """
-        contract = peer.provider.contract
         adopts = wish.remote_job_id is not None
         request = wish.request if adopts else peer.provider.check_start(wish.request, wish.items)
         operation_id = self._dice.identifier("op_")
         mark = marks.of(operation_id) if contract.item_marks == "on" and wish.items is not None else None
         spooled = await self._spool(peer, operation_id, wish, mark) if wish.items is not None else None
-        op = replace(self._operation(peer.name, contract, wish, request, operation_id, spooled), item_mark=mark)
+        op = replace(self._operation(peer, wish, request, operation_id, spooled), item_mark=mark)
         record = StartRecord(
             op,
             actor=f"client:{wish.caller or 'anonymous'}",
@@ -81,14 +79,13 @@ class Starter:
 
     def _operation(
         self,
-        provider: str,
-        contract: Contract,
+        peer: Peer,
         wish: StartWish,
         request: JsonObject,
         operation_id: str,
         spooled: "_Spooled | None",
     ) -> Operation:
-        now = self._clock.now()
+        now, contract = self._clock.now(), peer.provider.contract
         create_ms = wish.spans.create_ms if wish.spans.create_ms is not None else contract.create_within_ms
         result_ms = wish.spans.result_ms
         if wish.remote_job_id is not None and result_ms is None:
@@ -96,7 +93,8 @@ class Starter:
         running = deadlines.at_start(now, create_ms=create_ms, result_ms=result_ms)
         return Operation(
             operation_id=operation_id,
-            provider=provider,
+            provider=peer.name,
+            origin=peer.origin,
             type=wish.type or contract.operation_type,
             state=State.CREATE_PENDING if wish.remote_job_id is None else State.ACCEPTED,
             remote_job_id=wish.remote_job_id,
@@ -105,7 +103,7 @@ class Starter:
             token=self._dice.identifier("tok_"),
             trace_id=self._dice.trace_id(),
             fingerprint=fingerprint(
-                request, provider=provider, kind=contract.kind, input_sha256=spooled.sha256 if spooled else None
+                request, provider=peer.name, kind=contract.kind, input_sha256=spooled.sha256 if spooled else None
             ),
             request=request,
             created_at=now,

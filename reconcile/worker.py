@@ -80,7 +80,7 @@ class Worker:
         """Take up the pauses that an earlier process kept; before `run`."""
         self._kept = await self._store.pauses()
         for name, peer in self._peers.items():
-            if name in self._kept:
+            if name in self._kept and peer.absence is None:
                 peer.pause = limits.after_restart(self._kept[name], now_ms=self._clock.now())
 
     def wake(self, due_at: UnixMs) -> None:
@@ -148,7 +148,11 @@ class Worker:
 
     async def _keep_pauses(self) -> None:
         """Write down the pauses that were opened, grew longer or ended since the last pass."""
-        pauses = {name: peer.pause if peer.pause.is_open else limits.NO_PAUSE for name, peer in self._peers.items()}
+        pauses = {
+            name: peer.pause if peer.pause.is_open else limits.NO_PAUSE
+            for name, peer in self._peers.items()
+            if peer.absence is None  # nothing is asked, so nothing is learned of a pause that it had
+        }
         changed = {name: pause for name, pause in pauses.items() if pause != self._kept.get(name, limits.NO_PAUSE)}
         if not changed:
             return

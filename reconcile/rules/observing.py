@@ -6,9 +6,10 @@ from reconcile.classify import classify
 from reconcile.contract import GONE_RUN_MS, GONE_RUN_READS
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, EventSeen, JobGone, JobRead, ReadFailed
-from reconcile.model import Observation, Operation, Verdict, VerdictKind
+from reconcile.model import Observation, Verdict, VerdictKind
+from reconcile.rules.absence import asked_again
 from reconcile.rules.ending import another_end, end, ended_as
-from reconcile.rules.waiting import deadline_after_a_try
+from reconcile.rules.waiting import deadline_after_a_try, is_input_answered, waits_for_its_send
 from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, RINGS, STOPPED, TERMINAL, WATCHING, State
 
 #: Failed look-ups in a row after which the create deadline may fire: one lost answer is no "not found". 5: arbitrary,
@@ -84,17 +85,9 @@ def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, unconfirmed: b
     end(draft, verdict, evidence.observation, told)
 
 
-def _is_input_answered(op: Operation) -> bool:
-    return op.input is not None and op.input.answer is not None
-
-
-def _waits_for_its_send(op: Operation) -> bool:
-    return op.state is State.INPUT_GIVEN and not _is_input_answered(op)
-
-
 def _pending(draft: Draft, observation: Observation, hint_ms: int | None) -> None:
     match draft.op.state:
-        case State.INPUT_GIVEN if _is_input_answered(draft.op):
+        case State.INPUT_GIVEN if is_input_answered(draft.op):
             # The one read after an input whose answer was lost: still running, so the input was taken.
             draft.move(State.OBSERVING, f"the provider says {observation.word}")
         case State.INPUT_GIVEN:
@@ -112,7 +105,7 @@ def _pending(draft: Draft, observation: Observation, hint_ms: int | None) -> Non
 
 def _blocked(draft: Draft, observation: Observation, hint_ms: int | None) -> None:
     match draft.op.state:
-        case State.INPUT_GIVEN if _is_input_answered(draft.op):
+        case State.INPUT_GIVEN if is_input_answered(draft.op):
             draft.move(State.BLOCKED, "the input may not have arrived", question="input_unknown")
         case State.INPUT_GIVEN:
             return
@@ -139,6 +132,7 @@ def _after_the_cancel(draft: Draft, observation: Observation) -> None:
 
 def read_failed(draft: Draft, evidence: ReadFailed) -> None:
     """A read without a readable answer: it may cost budget, and never says how the job fares (C6)."""
+    asked_again(draft)
     op = draft.op
     if op.state in TERMINAL | STOPPED | ENDED_REMOTELY or op.state is State.CREATE_UNRESOLVED:
         deadline_after_a_try(draft)
@@ -147,7 +141,7 @@ def read_failed(draft: Draft, evidence: ReadFailed) -> None:
         draft.is_news = op.schedule.errors == 0
         draft.set_schedule(errors=op.schedule.errors + 1, gone_reads=0, gone_since=None)
     errors = draft.op.schedule.errors
-    if _waits_for_its_send(op):
+    if waits_for_its_send(op):
         pass  # else the input that a person gave would be lost
     elif op.state in WATCHING and errors >= draft.contract.poll.error_budget:
         reason = f"{errors} reads in a row failed, the last with {evidence.error_class}"
@@ -160,8 +154,9 @@ def read_failed(draft: Draft, evidence: ReadFailed) -> None:
 
 def job_gone(draft: Draft, evidence: JobGone) -> None:
     """One answer of a run: only a whole run counts, and it never says that the job failed."""
+    asked_again(draft)
     op = draft.op
-    if op.state in TERMINAL | STOPPED | CREATING or op.state is State.CREATE_UNRESOLVED or _waits_for_its_send(op):
+    if op.state in TERMINAL | STOPPED | CREATING or op.state is State.CREATE_UNRESOLVED or waits_for_its_send(op):
         deadline_after_a_try(draft)
         return
     # Never in the future: a clock that was set back must not make the run longer.

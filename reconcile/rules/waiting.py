@@ -14,6 +14,16 @@ def is_unsent(op: Operation) -> bool:
     return op.state is State.CREATE_PENDING and op.schedule.mark_at is None and op.resends == 0
 
 
+def is_input_answered(op: Operation) -> bool:
+    """Whether our one input call was answered, or its answer lost."""
+    return op.input is not None and op.input.answer is not None
+
+
+def waits_for_its_send(op: Operation) -> bool:
+    """Whether a person's input stands in the row and has not been sent: it must not be lost."""
+    return op.state is State.INPUT_GIVEN and not is_input_answered(op)
+
+
 def deadline_after_a_try(draft: Draft) -> None:
     """After a try that showed no end: fire the state's deadline if its time has come (C5)."""
     name, state, before = draft.op.state_deadline_name, draft.op.state, draft.before.state

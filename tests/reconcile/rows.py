@@ -122,7 +122,7 @@ REASONS_OF: Final[Mapping[str, frozenset[str]]] = {
     "blocked": frozenset({"input_required", "input_unknown"}),
     "create_unresolved": frozenset({"create_unresolved"}),
     "contract_violation": frozenset({"contract_violation"}),
-    "observation_failed": frozenset({"errors", "gone"}),
+    "observation_failed": frozenset({"errors", "gone", "provider_missing", "provider_moved"}),
     "result_timed_out": frozenset({"result", "input"}),
     "cancellation_unconfirmed": frozenset({"cancellation_unconfirmed", "refused", "gone"}),
     "result_unavailable": frozenset({"result_unavailable"}),
