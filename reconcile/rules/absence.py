@@ -1,5 +1,7 @@
 """A provider that the configuration does not name any more, or names at another address: nothing is asked."""
 
+from dataclasses import replace
+
 from reconcile.draft import Draft, next_action
 from reconcile.evidence import DeadlinePassed, ProviderAbsent
 from reconcile.model import Absence
@@ -16,6 +18,10 @@ def provider_absent(draft: Draft, evidence: ProviderAbsent) -> None:
     if op.state in WATCHING and not waits_for_its_send(op):
         draft.move(State.OBSERVATION_FAILED, evidence.message, question=evidence.absence.value)
         return
+    asked = op.attention
+    if asked is not None and _is_absence(asked.reason) and asked.reason != evidence.absence:
+        draft.set(attention=replace(asked, reason=evidence.absence.value, message=evidence.message))
+        draft.fact(evidence.message)
     name = op.state_deadline_name
     deadline = op.deadline(name) if name else None
     acts = next_action(op) is not None
@@ -33,5 +39,9 @@ def asked_again(draft: Draft) -> None:
     Otherwise a read that fails once would leave the question standing with a reason that is no longer true.
     """
     asked = draft.op.attention
-    if draft.op.state is State.OBSERVATION_FAILED and asked is not None and asked.reason in set(Absence):
+    if draft.op.state is State.OBSERVATION_FAILED and asked is not None and _is_absence(asked.reason):
         draft.move(State.OBSERVING, f"{draft.op.provider} is asked again")
+
+
+def _is_absence(reason: str) -> bool:
+    return reason in set(Absence)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from reconcile.absence import Served
 from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
-from reconcile.model import Notice, Operation, UnixMs
+from reconcile.model import Notice, OpenAt, Operation, UnixMs
 from reconcile.states import ENDED_REMOTELY, REASON_OF
 from reconcile.store import (
+    absence,
     claims,
     events,
     evidence,
@@ -20,9 +22,11 @@ from reconcile.store import (
     lost_creates,
     notices,
     pauses,
+    providers,
     rows,
     starts,
 )
+from reconcile.store.absence import Roused
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
 from reconcile.store.evidence import Arrival, Judge, Seen
@@ -94,6 +98,15 @@ class Store:
     async def keep_pauses(self, changed: Mapping[str, Pause], at: UnixMs) -> None:
         """Keep, or forget, the pauses named; the end of one rings what had stopped. Raises: StoreError."""
         await self._group.write(pauses.KEEP, pauses.Changed(changed, at))
+
+    async def know_providers(self, kinds: Mapping[str, str]) -> None:
+        """Remember the kind of each configured provider. Raises: StoreError."""
+        await self._group.write(providers.KNOW, kinds)
+
+    async def rouse(self, served: Served, at: UnixMs) -> Roused:
+        """Make due what became absent with this start, and ring what was and is so no more. Raises: StoreError."""
+        roused: Roused = await self._group.write(absence.ROUSE, absence.Rousing(served, at))
+        return roused
 
     async def stand(self, standing: Sequence[Notice]) -> tuple[list[str], list[str]]:
         """Bring the notices of what lasts to what stands now; the ids opened and closed. Raises: StoreError."""
@@ -223,6 +236,24 @@ class Store:
     async def tally(self, operation_id: str, attempt: int) -> Tally:
         """How one attempt adds up; on a connection of its own, since it reads every row."""
         return await items.tally(self._scanner, operation_id, attempt)
+
+    async def kinds(self) -> dict[str, str]:
+        """The kind of every provider that was ever configured; read at the start. Raises: StoreError."""
+        try:
+            return await providers.load(self._reader)
+        except sqlite3.Error as fault:
+            raise _store_error(f"the providers cannot be read: {fault}", fault) from fault
+
+    async def open_at(self) -> tuple[OpenAt, ...]:
+        """How many operations are open, by provider and by where they were started. Raises: StoreError."""
+        try:
+            return await absence.open_at(self._scanner)
+        except sqlite3.Error as fault:
+            raise _store_error(f"the open operations cannot be counted: {fault}", fault) from fault
+
+    async def has_open(self, provider: str) -> bool:
+        """Whether an open operation names this provider."""
+        return await absence.has_open(self._reader, provider)
 
     async def pauses(self) -> dict[str, Pause]:
         """The pauses that last, by provider; read at the start. Raises: StoreError."""

@@ -22,6 +22,7 @@ from tests.reconcile.rows import (
     CANCEL,
     CONSUMING,
     CONTRACT,
+    DAY,
     HIGHEST,
     HOUR,
     INPUT,
@@ -79,7 +80,7 @@ def test_the_question_bears_the_word_and_says_what_puts_it_right(
 ) -> None:
     after = step(in_state(state), evidence).operation
     assert after.attention == Attention(reason, NOW, evidence.message)
-    assert after.schedule.due_at == after.deadlines.attention
+    assert (after.schedule.due_at, after.schedule.deadline_at) == (NOW + 7 * DAY // 2, NOW + 7 * DAY)
 
 
 def test_an_input_whose_answer_was_lost_waits_for_a_read_that_nobody_can_make() -> None:
@@ -178,7 +179,17 @@ def test_a_question_of_its_own_is_not_renamed() -> None:
     op = in_state(S.OBSERVATION_FAILED)
     after = step(op, GONE).operation
     assert after.attention == op.attention
-    assert after.schedule.due_at == op.deadlines.attention
+    assert (after.schedule.due_at, after.schedule.deadline_at) == (NOW - HOUR + (6 * DAY + HOUR) // 2, NOW + 6 * DAY)
+
+
+def test_a_provider_that_came_back_at_another_address_is_told_as_that() -> None:
+    change = step(absent(), MOVED)
+    assert change.operation.attention == Attention("provider_moved", NOW - HOUR, "name the old address")
+    assert [entry.reason for entry in change.entries] == ["name the old address"]
+    assert step(change.operation, MOVED).entries == ()
+    assert step(absent("provider_moved"), GONE).operation.attention == Attention(
+        "provider_missing", NOW - HOUR, "put it back"
+    )
 
 
 def test_who_resumes_while_it_is_absent_is_asked_the_same_again() -> None:
