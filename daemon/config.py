@@ -55,6 +55,8 @@ class ProviderConfig:
     webhook_keys: tuple[Key, ...] = field(repr=False)
     #: Keys that the kind takes and has no use for.
     idle_keys: tuple[str, ...] = ()
+    #: Earlier addresses of the same account: operations that were started there are asked about at `base_url`.
+    moved_from: tuple[URL, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class Config:
     api: Listener
     api_token: str | None = field(repr=False)
     caps: CapsConfig
+    #: What waits for a person ends by itself after this, ms; None: what the contract says.
+    attention_within_ms: int | None
     providers: Mapping[str, ProviderConfig]
     #: Every secret that was read, so that none reaches a log or the database.
     secrets: tuple[str, ...] = field(repr=False)
@@ -139,6 +143,7 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
             result=caps.size("result", "16GiB"),
             line=caps.size("line", "64MiB"),
         ),
+        attention_within_ms=attention_ms,
         providers={name: _provider(name, section, attention_ms) for name, section in top.sections("providers")},
         secrets=(),
     )
@@ -168,7 +173,8 @@ def _provider(name: str, section: Section, attention_ms: int | None) -> Provider
         provider=provider_for(
             kind, _creating(_tuned(contract, section, attention_ms), create, adopt=adopt, marks_items=marks_items)
         ),
-        base_url=_base_url(section),
+        base_url=_address(section, "base_url", section.text("base_url")),
+        moved_from=tuple(_address(section, path, text) for path, text in section.texts("moved_from")),
         credentials=credentials,
         credential_name=credential_name,
         webhook_keys=_webhook_keys(section, contract),
@@ -224,8 +230,7 @@ def _idle_keys(contract: Contract, *, adopt: str, marks_items: bool) -> tuple[st
     return (*keys, *(["mark_items"] if marks_items and contract.item_marks == "needless" else []))
 
 
-def _base_url(section: Section) -> URL:
-    text = section.text("base_url")
+def _address(section: Section, key: str, text: str) -> URL:
     try:
         url = URL(text)
     except ValueError:
@@ -233,7 +238,7 @@ def _base_url(section: Section) -> URL:
     is_bare = not (url.user or url.password or url.query_string or url.fragment)
     if url.scheme not in ("http", "https") or not _HOST.fullmatch(url.raw_host or "") or not is_bare:
         expected = "an http or https URL without user, password, query or fragment"
-        raise section.fault("base_url", _address_shown(text), expected)
+        raise section.fault(key, _address_shown(text), expected)
     return url
 
 

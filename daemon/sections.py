@@ -80,6 +80,15 @@ class Section:
             raise self.fault(key, _shown(value), "true or false")
         return value
 
+    def texts(self, key: str) -> list[tuple[str, str]]:
+        """A list of strings that are not empty, each with the key path it stands at; none where the key is absent."""
+        self._known.add(key)
+        values = self._table.get(key, [])
+        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+            # Not shown: an address may have a password in it.
+            raise self.fault(key, "a value of another shape", "a list of strings that are not empty")
+        return [(f"{key}[{i}]", value) for i, value in enumerate(values)]
+
     def whole(self, key: str, default: int) -> int:
         """A whole number above 0."""
         value = self._get(key, default, "a whole number above 0")

@@ -18,14 +18,16 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from daemon.config import Config, warnings_of
+from daemon.config import Config, ProviderConfig, warnings_of
 from daemon.limits import LoopErrors, raise_file_limit
 from daemon.listeners import bind, listen, make_runner
 from daemon.notify import Notifier
+from daemon.standing import Standing, held_against
 from handlers.access import own_hosts
 from handlers.api.app import build_local_app
 from handlers.api.deps import LocalDeps
 from handlers.webhooks import PublicDeps, build_public_app
+from reconcile.absence import origin_of
 from reconcile.changes import Changes
 from reconcile.client import Client, Peer
 from reconcile.collect import Caps, Collector
@@ -76,15 +78,27 @@ class Daemon:
     public: web.Application
     local: web.Application
     token: str
+    standing: Standing
+    clock: Clock
     supervisor: Supervisor
     log: Any
 
     async def recover(self) -> None:
         """What every start does under the lock, before it listens; the writer must be running. Raises: StoreError."""
         await self.store.release_all()
+        await self.store.know_providers(self.standing.kinds)
+        await self._rouse()
         await self.worker.recall_pauses()
         await self.watchman.cut_waits()  # the last process may have written them by a clock that was ahead
         self.supervisor.start("upkeep", self._tidy(self.upkeep.look()))
+
+    async def _rouse(self) -> None:
+        """Make due what the configuration of this start concerns, and say so."""
+        roused = await self.store.rouse(self.standing.served, self.clock.now())
+        for name, count in roused.back.items():
+            self.log.info("provider_back", provider=name, operations=count)
+        for (name, absence), count in self.standing.absent().items():
+            self.log.warning(absence.value, provider=name, operations=count)
 
     async def _tidy(self, found: Found) -> None:
         try:
@@ -104,10 +118,10 @@ def version() -> str:
 async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str]) -> Daemon:
     """Open the store and put the rooms together; only under the lock of `config.state_dir`.
 
-    Raises: SchemaTooNew, StoreBusy, OSError.
+    Raises: SchemaTooNew, StoreBusy, ConfigError, OSError.
     """
     redactor = Redactor(config.secrets)
-    peers = {p.name: Peer(p.name, p.provider, p.base_url, p.credentials, p.credential_name) for p in _sorted(config)}
+    peers = {p.name: _peer(p) for p in _sorted(config)}
     files = Files(config.state_dir, seams.supervisor, seams.file_hook)
     files.prepare()
     token = config.api_token or _own_token(config.state_dir, seams.dice)
@@ -122,6 +136,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         on_done=reporter,
         hooks=seams.hooks,
     )
+    stands = await held_against(store, config, peers)
     client = Client(
         connector=seams.connector,
         clock=seams.clock,
@@ -161,6 +176,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         files=files,
         clock=seams.clock,
         supervisor=seams.supervisor,
+        served=stands.served if stands.absent() else None,
         sources=(),
         on_step=worker.clock_stepped,
         log=seams.log,
@@ -169,6 +185,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     public = build_public_app(
         PublicDeps(
             peers=peers,
+            has_open=store.has_open,
             keys={p.name: p.webhook_keys for p in _sorted(config) if p.webhook_keys},
             ingest=ingest,
             clock=seams.clock,
@@ -209,6 +226,8 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         public=public,
         local=local,
         token=token,
+        standing=stands,
+        clock=seams.clock,
         supervisor=seams.supervisor,
         log=seams.log,
     )
@@ -227,6 +246,11 @@ class _Alarm:
     def __call__(self, due_at: int) -> None:
         if self.wake is not None:
             self.wake(due_at)
+
+
+def _peer(p: ProviderConfig) -> Peer:
+    earlier = frozenset(origin_of(url) for url in p.moved_from)
+    return Peer(p.name, p.provider, p.base_url, p.credentials, p.credential_name, earlier)
 
 
 def _sorted(config: Config) -> list[Any]:

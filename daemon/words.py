@@ -99,11 +99,12 @@ def status(body: dict[str, Any]) -> str:
     ]
     for name, provider in body["providers"].items():
         hooks = provider["webhooks"]
+        missing = ", MISSING in the configuration" if provider["missing"] else ""
         paused = (
             f", PAUSED until {provider['paused_until']}: {provider['pause_reason']}" if provider["paused_until"] else ""
         )
         lines.append(
             f"{name} ({provider['kind']}): webhooks {hooks['accepted']} accepted, {hooks['duplicate']} duplicate,"
-            f" {hooks['refused']} refused, {hooks['missed']} missed, {hooks['unmatched']} unmatched{paused}"
+            f" {hooks['refused']} refused, {hooks['missed']} missed, {hooks['unmatched']} unmatched{missing}{paused}"
         )
     return "\n".join(map(clean, lines))

@@ -14,7 +14,7 @@ from handlers import questions
 from reconcile.contract import Contract
 from reconcile.decide import next_action
 from reconcile.decisions import open_to
-from reconcile.model import Operation, UnixMs
+from reconcile.model import Absence, Operation, UnixMs
 from reconcile.states import CANCELLING, CREATING, STATUS_OF, WATCHING, State
 from reconcile.store.evidence import Seen
 from reconcile.store.history import HistoryRow
@@ -122,7 +122,7 @@ def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> d
 
 def message(op: Operation, now: UnixMs) -> str:
     """What is so, in words for a person or an agent."""
-    if unread := _unread(op, now):
+    if unread := _unread(op, now) or _unasked(op):
         return unread
     summary = op.summary
     succeeded = summary.succeeded if summary else 0
@@ -162,6 +162,14 @@ def _unread(op: Operation, now: UnixMs) -> str | None:
         f"{op.provider} last said {op.remote_status!r}, and since then {why} in a row. The job is NOT complete and NOT"
         " known to be running. " + _GO_ON.format(seconds=_counted(poll_after_seconds(op, now), "second"))
     )
+
+
+def _unasked(op: Operation) -> str | None:
+    """Where nothing may be asked about the job as the configuration stands: what puts that right."""
+    asked = op.attention
+    if asked is None or asked.reason not in set(Absence):
+        return None
+    return f"{asked.message} It may still be running and is NOT complete. Do not start it again."
 
 
 def poll_after_seconds(op: Operation, now: UnixMs) -> int:

@@ -14,6 +14,8 @@ _QUESTIONS: Final[Mapping[str, str]] = {
     ),
     "errors": "The job at {provider} can no longer be read; it may still be running.",
     "gone": "{provider} says that it does not know the job any more; that tells nothing of how it ended.",
+    "provider_missing": "The job at {provider} is not read as the configuration stands; it may still be running.",
+    "provider_moved": "The job at {provider} is not read as the configuration stands; it may still be running.",
     "result": "No end was seen before the result deadline; the job at {provider} may still be running.",
     "input": "Nobody gave the input in time; the job at {provider} may still be waiting for it, or running.",
     "input_required": "The job at {provider} waits for input. {how_to_give}",

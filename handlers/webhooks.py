@@ -4,7 +4,7 @@ A sender is told nothing but whether to send again.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ class PublicDeps:
 
     peers: Mapping[str, Peer]
     keys: Mapping[str, Sequence[Key]]
+    #: Whether an open operation names a provider.
+    has_open: Callable[[str], Awaitable[bool]]
     ingest: Ingest
     clock: Clock
     meters: Meters
@@ -72,6 +74,8 @@ class _Receiver:
         """200 once committed, for a new event and a duplicate alike."""
         name = request.match_info["provider"]
         keys, peer = self._deps.keys.get(name), self._deps.peers.get(name)
+        if peer is not None and peer.absence is not None:
+            return await self._of_a_missing_one(peer)
         if keys is None or peer is None:
             raise web.HTTPNotFound
         if request.headers.getall("Content-Encoding", ()):
@@ -86,6 +90,14 @@ class _Receiver:
         except ConnectionError:
             return self._refuse(name, 400, "cut-body")  # nobody is left to read it
         return await self._keep(peer, event_id, body)
+
+    async def _of_a_missing_one(self, peer: Peer) -> web.Response:
+        """Nothing can be proven without its keys: it is asked to send again as long as somebody waits for it."""
+        if not await self._deps.has_open(peer.name):
+            raise web.HTTPNotFound
+        refusal = self._refuse(peer.name, 503, str(peer.absence))
+        refusal.headers["Retry-After"] = str(RETRY_SECONDS)
+        return refusal
 
     async def _read(self, request: web.Request) -> bytes:
         cap, parts, size = self._deps.max_body, [], 0

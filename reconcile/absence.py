@@ -8,7 +8,18 @@ name would otherwise be asked about a stranger's job, and its "not found" believ
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reconcile.model import Absence, Notice, OpenAt, UnixMs
+from yarl import URL
+
+from reconcile.model import Absence, Notice, UnixMs
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAt:
+    """How many operations are open of one provider that were started at one origin."""
+
+    provider: str
+    origin: str | None
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,12 @@ class Served:
     def absence(self, provider: str, origin: str | None) -> Absence | None:
         """Why nothing may be asked about operations of `provider` that were started at `origin`; None: it may."""
         return absence_of(self.origins.get(provider), origin)
+
+
+def origin_of(url: URL) -> str:
+    """Scheme, host and port of a URL; a port that is spelled out may be the default one, and is left out then."""
+    port = "" if url.port is None or url.is_default_port() else f":{url.port}"
+    return f"{url.scheme}://{url.host_subcomponent}{port}"
 
 
 def absence_of(served: frozenset[str] | None, origin: str | None) -> Absence | None:

@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from reconcile import inflate, limits, schedule
-from reconcile.absence import absence_of
+from reconcile.absence import absence_of, origin_of
 from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
 from reconcile.files import CHUNK, Files
 from reconcile.limits import NO_PAUSE, Allowance, Pause, Rate
@@ -71,7 +71,7 @@ class Peer:
     @property
     def origin(self) -> str:
         """Scheme, host and port of its address."""
-        return str(self.base_url.origin())
+        return origin_of(self.base_url)
 
     @property
     def origins(self) -> frozenset[str] | None:
@@ -235,7 +235,7 @@ class Client:
         headers = {**request.headers, **_trace(op, request)}
         if not decodes:
             headers["Accept-Encoding"] = inflate.ACCEPTED
-        if _origin(url) == _origin(peer.base_url):
+        if origin_of(url) == origin_of(peer.base_url):
             headers.update(peer.credentials)
         if isinstance(body, Joined):
             headers["Content-Length"] = str(body.size)
@@ -316,16 +316,11 @@ def _url(peer: Peer, request: HttpRequest) -> URL:
     return url.with_query(dict(request.query)) if request.query else url
 
 
-def _origin(url: URL) -> tuple[str, str | None, int | None]:
-    """Whom a URL asks; a port that is spelled out may be the default one."""
-    return url.scheme, url.host, url.port
-
-
 def _named_url(peer: Peer, base: URL, name: str) -> URL:
     """Where a URL or path in the provider's own words leads. Raises: NotSent, where that is a stranger (C05)."""
     try:
         url = base.join(URL(name)).with_user(None)
-        is_own = _origin(url) == _origin(base)
+        is_own = origin_of(url) == origin_of(base)
     except ValueError as fault:
         raise NotSent("bad_url", str(fault)) from fault
     is_storage = url.host in peer.provider.contract.storage_hosts and url.scheme in ("https", base.scheme)

@@ -225,15 +225,6 @@ class Absence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAt:
-    """How many operations are open of one provider that were started at one origin."""
-
-    provider: str
-    origin: str | None
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Deadlines:
     """Wall-clock ends of waiting; None: not running."""
 

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from reconcile import limits, notices
+from reconcile import absence, limits, notices
+from reconcile.absence import Served
 from reconcile.client import Peer
 from reconcile.errors import StoreBroken, StoreError
 from reconcile.files import Files
@@ -36,6 +37,7 @@ class Watchman:
         files: Files,
         clock: Clock,
         supervisor: Supervisor,
+        served: Served | None,
         sources: Iterable[Source],
         on_step: Callable[[], None],
         log: Any,
@@ -45,6 +47,8 @@ class Watchman:
         self._files = files
         self._clock = clock
         self._supervisor = supervisor
+        #: None: everything that is open may be asked about, and stays so, since the configuration is read once.
+        self._served = served
         self._sources = tuple(sources)
         self._on_step = on_step
         self._log = log
@@ -101,6 +105,8 @@ class Watchman:
             if kept_ms is not None:
                 soon = await self._store.results_expiring(name, before=now + kept_ms // notices.EXPIRING_SHARE)
                 found += [notices.of_result(op, now) for op in soon]
+        if self._served is not None:
+            found += absence.notices(self._served, await self._store.open_at(), now=now)
         for source in self._sources:
             found += source(now)
         return [notice for notice in found if notice is not None]

@@ -40,8 +40,8 @@ class Operations:
         wish = start_body.parse(body, client_key=_client_key(request))
         name = start_body.provider_of(body)
         peer = self._deps.peers.get(name)
-        if peer is None:
-            known = ", ".join(sorted(self._deps.peers)) or "none"
+        if peer is None or peer.absence is not None:
+            known = ", ".join(sorted(n for n, each in self._deps.peers.items() if each.absence is None)) or "none"
             raise RequestInvalid("/provider", f"no provider {name!r} is configured; configured: {known}")
         started = await self._deps.starter.start(peer, wish)
         return self._started(started.operation)

@@ -32,6 +32,7 @@ class StatusRoutes:
         events = await deps.store.event_counts()
         asking = {state.value for state in REASON_OF}
         notices = await deps.store.notices()
+        shown = {n: p for n, p in deps.peers.items() if p.absence is None or await deps.store.has_open(n)}
         return web.json_response(
             {
                 "version": deps.version,
@@ -42,6 +43,7 @@ class StatusRoutes:
                 "providers": {
                     name: {
                         "kind": peer.provider.contract.kind,
+                        "missing": peer.absence is not None,
                         "status_page": peer.provider.contract.status_page,
                         "webhooks": {
                             "accepted": events.get(name, {}).get("accepted", 0),
@@ -56,7 +58,7 @@ class StatusRoutes:
                         "paused_until": bodies.rfc3339(peer.pause.until_ms),
                         "pause_reason": peer.pause.reason or None,
                     }
-                    for name, peer in deps.peers.items()
+                    for name, peer in shown.items()
                 },
             }
         )

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from reconcile.absence import Served
-from reconcile.model import Absence, OpenAt, UnixMs
+from reconcile.absence import OpenAt, Served
+from reconcile.model import Absence, UnixMs
 from reconcile.states import CANCELLING, CREATING, STOPPED, WATCHING, Priority, State
 from reconcile.store.schema import Connection
 from reconcile.store.writer import Done, Kind
@@ -83,7 +83,7 @@ def _rouse(connection: sqlite3.Connection, rousing: Rousing) -> Done:
     for (provider,) in connection.execute(_RING_BACK, (served, rousing.at, Priority.RUNG)).fetchall():
         back[provider] = back.get(provider, 0) + 1
     absent = connection.execute(_RING_ABSENT, (served, rousing.at)).rowcount
-    return Done(Roused(back, absent), due_at=rousing.at if back or absent else None)
+    return Done(Roused(back, absent))  # nobody sleeps yet who would have to be woken
 
 
 async def open_at(reader: Connection) -> tuple[OpenAt, ...]:

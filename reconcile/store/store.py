@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from reconcile.absence import Served
+from reconcile.absence import OpenAt, Served
 from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
-from reconcile.model import Notice, OpenAt, Operation, UnixMs
+from reconcile.model import Notice, Operation, UnixMs
 from reconcile.states import ENDED_REMOTELY, REASON_OF
 from reconcile.store import (
     absence,
@@ -34,6 +34,7 @@ from reconcile.store.grounds import Grounds
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place, Tally
 from reconcile.store.notices import Acknowledgement, Standing
+from reconcile.store.providers import Known
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, is_broken, open_writer
@@ -100,7 +101,7 @@ class Store:
         await self._group.write(pauses.KEEP, pauses.Changed(changed, at))
 
     async def know_providers(self, kinds: Mapping[str, str]) -> None:
-        """Remember the kind of each configured provider. Raises: StoreError."""
+        """Write down which providers are configured, each with its kind. Raises: StoreError."""
         await self._group.write(providers.KNOW, kinds)
 
     async def rouse(self, served: Served, at: UnixMs) -> Roused:
@@ -237,8 +238,8 @@ class Store:
         """How one attempt adds up; on a connection of its own, since it reads every row."""
         return await items.tally(self._scanner, operation_id, attempt)
 
-    async def kinds(self) -> dict[str, str]:
-        """The kind of every provider that was ever configured; read at the start. Raises: StoreError."""
+    async def known_providers(self) -> dict[str, Known]:
+        """Every provider that was configured at some time. Raises: StoreError."""
         try:
             return await providers.load(self._reader)
         except sqlite3.Error as fault:

@@ -43,6 +43,7 @@ within = "3d"
 [providers.openai]
 kind = "openai_batch"
 base_url = "https://api.openai.com/v1"
+moved_from = ["https://eu.api.openai.com/v1", "https://old.example"]
 api_key = { env = "OPENAI_API_KEY" }
 webhook_secrets = [ { env = "HOOK" } ]
 mark_items = false
@@ -79,6 +80,7 @@ KEYS = {
     "attention.within": "duration",
     f"{P}.kind": "kind",
     f"{P}.base_url": "url",
+    f"{P}.moved_from": "urls",
     f"{P}.api_key": "secret",
     f"{P}.webhook_secrets": "secrets",
     f"{P}.mark_items": "flag",
@@ -127,6 +129,19 @@ WRONG: dict[str, list[Any]] = {
         "https://h:x/v1",
         "http://[::1",
         "https://h h/v1",
+    ],
+    "urls": [
+        5,
+        True,
+        "https://me:inline-canary@h/v1",
+        {},
+        [5],
+        [""],
+        [["https://h"]],
+        ["https://h", "h"],
+        ["https://user:pass@h/v1"],
+        ["https://h/v1?x=inline-canary"],
+        ["ftp://h"],
     ],
     "secret": [5, True, [], "inline-canary", {}, {"env": ""}, {"env": 5}, {"wat": "X"}, {"env": "A", "file": "B"}],
     "secrets": [5, True, "inline-canary", {"env": "HOOK"}, ["inline-canary"], [5], [{}], [{"wat": "X"}], [[]]],
@@ -219,6 +234,7 @@ def test_each_value_lands_where_it_belongs() -> None:
     assert (contract.on_absent, contract.settle_ms, contract.create_within_ms) == ("resend", 360_000, 1_200_000)
     assert (contract.adopt, contract.item_marks, openai.idle_keys) == ("ask", "needless", ())
     assert str(openai.base_url) == "https://api.openai.com/v1"
+    assert [str(url) for url in openai.moved_from] == ["https://eu.api.openai.com/v1", "https://old.example"]
     assert openai.credentials == {"Authorization": f"Bearer {API_KEY}"}
     assert openai.credential_name == "env:OPENAI_API_KEY"
     assert [key.type for key in openai.webhook_keys] == [KeyType.HMAC]
@@ -555,6 +571,11 @@ def test_the_second_of_two_secrets_is_told_by_its_place() -> None:
     given = put(document(), f"{P}.webhook_secrets", [{"env": "HOOK"}, {"env": "BAD"}])
     assert fault(given, {**ENVIRON, "BAD": "x"}).key_path == f"{P}.webhook_secrets[1]"
     assert fault(given).key_path == f"{P}.webhook_secrets[1]"
+
+
+def test_an_earlier_address_is_told_by_its_place() -> None:
+    given = put(document(), f"{P}.moved_from", ["https://h", "https://h?x=1"])
+    assert_told(fault(given), f"{P}.moved_from[1]")
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:

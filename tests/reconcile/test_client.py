@@ -20,7 +20,7 @@ from reconcile import client
 from reconcile.client import CREATE_SECONDS, Client, Exchange, Peer
 from reconcile.errors import NotSent, OutcomeUnknown
 from reconcile.files import CHUNK, Files
-from reconcile.model import ResultRef
+from reconcile.model import Absence, ResultRef
 from reconcile.provider import FilePart, HttpRequest, JsonLines, Multipart, Purpose
 from reconcile.redact import Redactor
 from reconcile.registry import provider_for
@@ -167,6 +167,24 @@ async def test_a_missing_input_is_our_own_fault(bench: Bench) -> None:
     assert exchange.error_class == "our_file"
     assert bench.seen == []
     assert bench.peer.pause.failures == 0
+
+
+@pytest.mark.parametrize("absence", [Absence.MISSING, Absence.MOVED])
+async def test_nothing_leaves_about_what_may_not_be_asked_about(bench: Bench, absence: Absence) -> None:
+    """The last net under the worker, for a whole answer and for a result alike."""
+    op, bench.peer.absence = OP, Absence.MISSING
+    if absence is Absence.MOVED:
+        op, bench.peer.absence = replace(OP, origin="https://elsewhere.example"), None
+    request = bench.peer.provider.status(op)
+    exchange = await bench.client.send(bench.peer, op, request)
+    assert isinstance(exchange.error, NotSent)
+    assert exchange.error_class == absence
+    with pytest.raises(NotSent):
+        async with bench.client.stream(bench.peer, op, bench.peer.provider.result(op, ResultRef("file-1"))):
+            pass
+    assert bench.seen == []
+    bench.peer.earlier, bench.peer.absence = frozenset({"https://elsewhere.example"}), None
+    assert status_of(await bench.client.send(bench.peer, op, request)) == 200
 
 
 async def test_a_large_input_gets_the_time_that_it_needs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

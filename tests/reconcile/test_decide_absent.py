@@ -139,6 +139,9 @@ def test_deadlines_run_without_a_last_read(state: State, deadline: str, to: str)
     change = step(passed, GONE)
     assert change.operation.state == to
     assert change.entries[-1].cause == f"deadline:{deadline}"
+    told = [entry.reason for entry in change.entries[:-1] if "was not asked" in entry.reason]
+    waits_for_a_person = deadline == "attention" and state is not S.CANCELLATION_UNCONFIRMED
+    assert told == ([] if waits_for_a_person else ["test was not asked (provider_missing): put it back"])
 
 
 @pytest.mark.parametrize("state", [S.ACCEPTED, S.OBSERVING, S.BLOCKED])

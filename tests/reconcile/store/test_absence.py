@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from reconcile.absence import Served
-from reconcile.model import Attention, Notice, OpenAt
+from reconcile.absence import OpenAt, Served
+from reconcile.model import Attention, Notice
 from reconcile.states import Priority, State
 from reconcile.store.absence import Roused
+from reconcile.store.providers import Known
 from tests.reconcile.rows import ALL_STATES, HOUR, NOW, TERMINAL
 from tests.reconcile.store.ground import Ground, opened, operation
 
@@ -169,5 +170,8 @@ async def test_the_kind_of_a_provider_is_remembered_and_replaced(path: Path) -> 
     async with opened(path) as ground:
         await ground.store.know_providers({"a": "openai_batch", "b": "anthropic_batches"})
         await ground.store.know_providers({"a": "anthropic_batches"})
-        assert await ground.store.kinds() == {"a": "anthropic_batches", "b": "anthropic_batches"}
+        assert await ground.store.known_providers() == {
+            "a": Known("anthropic_batches", ""),
+            "b": Known("anthropic_batches", ""),
+        }
         assert ground.look("SELECT provider, recent_ends FROM providers ORDER BY provider") == [("a", ""), ("b", "")]

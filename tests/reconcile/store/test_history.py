@@ -238,6 +238,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     results_gone=True,
     results_kept_until=NOW + 1,
     contract_version=3,
+    origin="https://api.example",
     spans=Spans(create_ms=1, result_ms=2, cancel_ms=3, input_ms=4),
     input=InputIntent("input_1", "client:ci", NOW, "accepted"),
     attention=Attention("errors", NOW, "why", reminded_at=NOW),
