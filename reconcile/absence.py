@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from yarl import URL
 
-from reconcile.model import Absence, Notice, UnixMs
+from reconcile.model import Absence, UnixMs
+from reconcile.notice import Notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,27 +194,6 @@ class Attention:
     reminded_at: UnixMs | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What people are told without being asked anything (G8): it changes no state, and goes when its cause is gone.
-
-    It speaks of a provider, of an operation, or of neither. `evidence` is shown as it is.
-    """
-
-    reason: str
-    since: UnixMs
-    message: str
-    provider: str | None = None
-    operation_id: str | None = None
-    evidence: JsonObject = field(default_factory=dict)
-
-    @property
-    def notice_id(self) -> str:
-        """Reason and subject: one cause is one notice, however often it is seen."""
-        subject = self.operation_id or self.provider
-        return self.reason if subject is None else f"{self.reason}.{subject}"
-
-
 class Absence(StrEnum):
     """Why nothing may be asked about a job, as the configuration stands: the reason of its question and its notice."""
 

@@ -6,7 +6,8 @@ A condition is looked at as it is, again and again, never counted up from events
 from typing import Final
 
 from reconcile.limits import NOT_ACCEPTED, Pause
-from reconcile.model import Notice, Operation, UnixMs
+from reconcile.model import Operation, UnixMs
+from reconcile.notice import Notice
 
 #: A pause is told once it lasts, or will last, so long, ms: a provider that says "in a minute" needs nobody. 5 min:
 #: arbitrary, the longest wait between two probes.

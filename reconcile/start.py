@@ -54,7 +54,8 @@ class Starter:
         adopts = wish.remote_job_id is not None
         request = wish.request if adopts else peer.provider.check_start(wish.request, wish.items)
         operation_id = self._dice.identifier("op_")
-        mark = marks.of(operation_id) if contract.item_marks == "on" and wish.items is not None else None
+        marks_items = peer.provider.contract.item_marks == "on"
+        mark = marks.of(operation_id) if marks_items and wish.items is not None else None
         spooled = await self._spool(peer, operation_id, wish, mark) if wish.items is not None else None
         op = replace(self._operation(peer, wish, request, operation_id, spooled), item_mark=mark)
         record = StartRecord(

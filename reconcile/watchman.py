@@ -12,7 +12,8 @@ from reconcile.absence import Served
 from reconcile.client import Peer
 from reconcile.errors import StoreBroken, StoreError
 from reconcile.files import Files
-from reconcile.model import Notice, UnixMs
+from reconcile.model import UnixMs
+from reconcile.notice import Notice
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.store import Store
 from reconcile.worker import LEASE_MS

@@ -11,7 +11,8 @@ from handlers.api.fields import line_of, object_of
 from handlers.api.query import count_of, cursor_for, id_of_cursor, known
 from handlers.api.wishes import MAX_REASON, decided, json_of
 from reconcile.errors import NotOpen, RequestInvalid
-from reconcile.model import Notice, Operation
+from reconcile.model import Operation
+from reconcile.notice import Notice
 from reconcile.read_json import MAX_ID_LENGTH, JsonValue
 from reconcile.states import State
 from reconcile.store.grounds import Grounds

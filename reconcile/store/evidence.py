@@ -22,7 +22,8 @@ from reconcile.evidence import (
     LookupFound,
     PersonDecided,
 )
-from reconcile.model import Change, Entry, EntryKind, Notice, Observation, Operation, UnixMs
+from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
+from reconcile.notice import Notice
 from reconcile.states import ACTIONS, Priority, is_legal
 from reconcile.store import kept_events, lost_creates, notices, rows
 from reconcile.store.history import Appender

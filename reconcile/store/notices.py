@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconcile.model import Notice, UnixMs
+from reconcile.model import UnixMs
+from reconcile.notice import Notice
 from reconcile.store.schema import Connection
 from reconcile.store.writer import Done, Kind
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 from reconcile.absence import OpenAt, Served
 from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
-from reconcile.model import Notice, Operation, UnixMs
+from reconcile.model import Operation, UnixMs
+from reconcile.notice import Notice
 from reconcile.states import ENDED_REMOTELY, REASON_OF
 from reconcile.store import (
     absence,

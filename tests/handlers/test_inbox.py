@@ -7,7 +7,8 @@ import pytest
 from aiohttp import web
 
 from reconcile.evidence import JobRead, LookupFound
-from reconcile.model import Notice, Observation
+from reconcile.model import Observation
+from reconcile.notice import Notice
 from tests.handlers.ground import NOON, Answer, Ground
 from tests.handlers.test_collect import JOB as MADE
 from tests.handlers.test_collect import batch, stage

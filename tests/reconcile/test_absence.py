@@ -4,7 +4,8 @@ import pytest
 from yarl import URL
 
 from reconcile.absence import OpenAt, Served, notices, origin_of, question
-from reconcile.model import Absence, Notice
+from reconcile.model import Absence
+from reconcile.notice import Notice
 
 NOW = 1_800_000_000_000
 OLD, NEW, ELSEWHERE = "https://old.example", "https://new.example", "http://new.example"

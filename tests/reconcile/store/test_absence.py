@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from reconcile.absence import OpenAt, Served
-from reconcile.model import Attention, Notice
+from reconcile.model import Attention
+from reconcile.notice import Notice
 from reconcile.states import Priority, State
 from reconcile.store.absence import Roused
 from reconcile.store.providers import Known

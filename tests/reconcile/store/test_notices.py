@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from reconcile.model import EntryKind, Notice
+from reconcile.model import EntryKind
+from reconcile.notice import Notice
 from reconcile.states import State
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import opened, operation, read
