@@ -137,16 +137,25 @@ class LocalApi:
         self._session = session
 
     async def call(
-        self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None, seconds: float = 0
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = 0,
     ) -> dict[str, Any]:
-        """One call; `seconds` it may be held by the daemon. Raises: Refused, Unreachable."""
+        """One call; `seconds` it may be held by the daemon. `data` is JSON already. Raises: Refused, Unreachable."""
+        kind = {"Content-Type": "application/json"} if data is not None else {}
         timeout = aiohttp.ClientTimeout(total=seconds + ANSWER_SECONDS)
         try:
             async with self._session.request(
                 method,
                 self._place.url + path,
                 json=body,
-                headers={"Authorization": f"Bearer {self._place.token}", **(headers or {})},
+                data=data,
+                headers={"Authorization": f"Bearer {self._place.token}", **kind, **(headers or {})},
                 timeout=timeout,
                 allow_redirects=False,  # the daemon sends nobody elsewhere, and the token goes nowhere else
             ) as response:

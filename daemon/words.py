@@ -8,6 +8,8 @@ from typing import Any, Final
 _CONTROLS: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
+#: How an open decision is introduced.
+_DECIDE: Final = "you may decide"
 
 
 def clean(value: object) -> str:
@@ -17,24 +19,68 @@ def clean(value: object) -> str:
 
 def operation(body: dict[str, Any]) -> str:
     """One operation, a line a fact; absent facts have no line."""
-    progress, summary = body["progress"], body["summary"]
-    facts = {
-        "operation": body["operation_id"],
-        "provider": f"{body['provider']} ({body['type']})",
-        "status": _status(body),
-        "outcome": body["outcome"],
-        "job": body["remote_job_id"],
-        "the provider says": body["remote_status"],
-        "progress": f"{progress['completed']} of {count(progress['total'], 'item')}"
-        if progress and progress["total"]
-        else None,
-        "items": ", ".join(f"{n} {word}" for word, n in summary.items() if n) if summary else None,
-        "next": f"{body['next_action']} at {body['next_action_at']}" if body["next_action"] else None,
-        "waits for": body["attention"] and f"{body['attention']['reason']}: {body['attention']['message']}",
-        "error": body["error"] and f"{body['error']['code']}: {body['error']['message']}",
-        "": body["message"],
-    }
-    return "\n".join(f"{name:18} {clean(value)}" for name, value in facts.items() if value)
+    progress, summary, attention = body["progress"], body["summary"], body["attention"]
+    facts = [
+        ("operation", body["operation_id"]),
+        ("provider", f"{body['provider']} ({body['type']})"),
+        ("status", _status(body)),
+        ("outcome", body["outcome"]),
+        ("job", body["remote_job_id"]),
+        ("parent", body["parent"]),
+        ("the provider says", body["remote_status"]),
+        ("progress", progress and progress["total"] and _finished(progress)),
+        ("items", summary and ", ".join(f"{n} {word}" for word, n in summary.items() if n)),
+        ("next", body["next_action"] and f"{body['next_action']} at {body['next_action_at']}"),
+        *_cancel(body["cancel"], is_told=body["outcome"] == "cancelled"),
+        ("waits for", attention and f"{attention['reason']}: {attention['message']}"),
+        ("until", attention and attention["deadline"]),
+        *((_DECIDE, f"{one['decision']}: {one['effect']}") for one in (attention or {"decisions": ()})["decisions"]),
+        ("error", body["error"] and f"{body['error']['code']}: {body['error']['message']}"),
+        ("", body["message"]),
+    ]
+    return _facts(facts)
+
+
+def _cancel(cancel: dict[str, Any] | None, *, is_told: bool) -> list[tuple[str, Any]]:
+    """Who asked and what came of it; `is_told`: the message says already what may remain."""
+    if cancel is None:
+        return []
+    answer = cancel["answer"] or "no answer yet"
+    told = f"asked by {cancel['by']} at {cancel['requested_at']}: {cancel['reason']} ({answer})"
+    return [("cancel", told), ("may remain", None if is_told else cancel["may_remain"])]
+
+
+def inbox(body: dict[str, Any]) -> str:
+    """What waits for a person, a block an entry; the id that `decide` takes comes first."""
+    return "\n\n".join(map(_entry, body["inbox"])) or "nothing waits for a person"
+
+
+def _entry(entry: dict[str, Any]) -> str:
+    evidence, jobs = entry["evidence"], [job["remote_job_id"] for job in entry["candidates"]]
+    requests = [one for one in evidence.get("requests", ()) if one["remote_request_id"]]
+    facts = [
+        (entry["kind"], entry["id"]),
+        ("provider", entry["provider"]),
+        ("reason", f"{entry['reason']}, since {entry['since']}"),
+        ("until", entry["deadline"]),
+        ("job", evidence.get("remote_job_id")),
+        ("may be meant", ", ".join(jobs)),
+        ("trace", evidence.get("trace_id")),
+        ("their request ids", ", ".join(f"{one['purpose']} {one['remote_request_id']}" for one in requests)),
+        ("status page", evidence.get("status_page")),
+        *((_DECIDE, f"{one['decision']}: {one['effect']}") for one in entry["decisions"]),
+        ("", entry["message"]),
+    ]
+    return _facts(facts)
+
+
+def acknowledged(body: dict[str, Any]) -> str:
+    """A notice that was taken from the inbox."""
+    return clean(f"{body['id']} left the inbox: acknowledged by {body['by']}")
+
+
+def _facts(facts: Sequence[tuple[str, Any]]) -> str:
+    return "\n".join(f"{name:18} {clean(value)}" for name, value in facts if value)
 
 
 def history_row(row: dict[str, Any]) -> str:
@@ -78,7 +124,11 @@ def _counted(body: dict[str, Any]) -> str:
     summary, progress = body["summary"], body["progress"]
     if summary:
         return f"{summary['succeeded']} of {count(summary['total'], 'item')}"
-    return f"{progress['completed']} of {count(progress['total'], 'item')}" if progress and progress["total"] else "-"
+    return _finished(progress) if progress and progress["total"] else "-"
+
+
+def _finished(progress: dict[str, Any]) -> str:
+    return f"{progress['completed']} of {count(progress['total'], 'item')}"
 
 
 def _table(rows: Sequence[Sequence[Any]]) -> str:

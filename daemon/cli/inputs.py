@@ -37,12 +37,24 @@ def read_request(name: str) -> Any:
     """The JSON in a file, or on stdin where the name is `-`. Raises: WrongUsage."""
     if name != "-":
         return _json(read_file(Path(name)), name)
+    hint = "pipe the provider's create body into it, or name a file by --request FILE"
+    return _json(_read_stdin("the request", hint), "stdin")
+
+
+def read_given(name: str) -> bytes:
+    """The JSON in a file, or on stdin where the name is `-`, as its bytes. Raises: WrongUsage."""
+    data = read_file(Path(name)) if name != "-" else _read_stdin("the input", "pipe the input into it, as JSON")
+    _json(data, "stdin" if name == "-" else name)
+    return data
+
+
+def _read_stdin(what: str, hint: str) -> bytes:
     if sys.stdin.isatty():
-        print("reconciled: reading the request from this terminal; Ctrl-D ends it", file=sys.stderr)
+        print(f"reconciled: reading {what} from this terminal; Ctrl-D ends it", file=sys.stderr)
     data = sys.stdin.buffer.read()
     if not data.strip():
-        raise WrongUsage("stdin is empty: pipe the provider's create body into it, or name a file by --request FILE")
-    return _json(data, "stdin")
+        raise WrongUsage(f"stdin is empty: {hint}")
+    return data
 
 
 def read_lines(path: Path) -> Lines:

@@ -511,12 +511,22 @@ def test_a_strangers_controls_never_reach_the_terminal(text: str) -> None:
     body = {
         "operation_id": "op", "provider": text, "type": text, "status": text, "state": text, "outcome": text,
         "remote_job_id": text, "remote_status": text, "progress": None, "summary": None, "next_action": text,
-        "next_action_at": text, "attention": {"reason": text, "message": text},
+        "next_action_at": text, "parent": text,
+        "attention": {"reason": text, "message": text, "deadline": text,
+                      "decisions": [{"decision": text, "effect": text}]},
+        "cancel": {"by": text, "reason": text, "requested_at": text, "answer": text, "may_remain": text},
         "error": {"code": text, "message": text}, "message": text,
     }  # fmt: skip
     shown = words.operation(body)
     row = {"at": "2026-11-29T12:00:00.000Z", "actor": text, "kind": "move", "from": text, "to": text, "reason": text}
     shown += words.history_row(row)
+    entry = {
+        "id": text, "kind": "question", "provider": text, "reason": text, "since": text, "deadline": text,
+        "message": text, "candidates": [{"remote_job_id": text}], "decisions": [{"decision": text, "effect": text}],
+        "evidence": {"remote_job_id": text, "trace_id": text, "status_page": text,
+                     "requests": [{"purpose": text, "remote_request_id": text}]},
+    }  # fmt: skip
+    shown += words.inbox({"inbox": [entry]}) + words.acknowledged({"id": text, "by": text})
     for c in set(text) - set("[31mab\n"):
         assert c not in shown
     assert words.history_row(row).count("\n") == 0
