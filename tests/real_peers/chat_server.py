@@ -7,6 +7,7 @@ Python; prints `port N` once it listens, on 127.0.0.1 only.
 
 import argparse
 import json
+import re
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -21,6 +22,12 @@ BROKEN: Final = "BREAK"
 SLOW: Final = "SLOW"
 #: Long enough that a poll every second or two sees the batch at work; otherwise arbitrary.
 SLOW_SECONDS: Final = 4.0
+#: A request with this text takes as many seconds as stand in it.
+TAKES: Final = re.compile(r"TAKES (\d+(?:\.\d+)?) s")
+
+
+#: Every question that was asked, in order, from the moment it arrived.
+_ASKED: Final[list[str]] = []
 
 
 class ChatHandler(BaseHTTPRequestHandler):
@@ -29,7 +36,10 @@ class ChatHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Lists the one model, or 404."""
+        """Lists the one model, or what was asked so far (no provider has that; the stories do), or 404."""
+        if self.path == "/v1/asked":
+            self._answer(200, {"asked": list(_ASKED)})
+            return
         if self.path != "/v1/models":
             self._answer(404, _error("No such path.", "invalid_request_error"))
             return
@@ -43,6 +53,9 @@ class ChatHandler(BaseHTTPRequestHandler):
             self._answer(404, _error("No such path.", "invalid_request_error"))
             return
         text = json.dumps(request.get("messages"))
+        _ASKED.append(_question(request))
+        if taken := TAKES.search(text):
+            time.sleep(float(taken[1]))
         if SLOW in text:
             time.sleep(SLOW_SECONDS)
         if REFUSED in text:
@@ -65,7 +78,6 @@ class ChatHandler(BaseHTTPRequestHandler):
 
 
 def _completion(request: dict[str, Any]) -> dict[str, Any]:
-    question = request["messages"][-1]["content"]
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -75,11 +87,17 @@ def _completion(request: dict[str, Any]) -> dict[str, Any]:
             {
                 "index": 0,
                 "finish_reason": "stop",
-                "message": {"role": "assistant", "content": f"You asked: {question}"},
+                "message": {"role": "assistant", "content": f"You asked: {_question(request)}"},
             }
         ],
         "usage": {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10},
     }
+
+
+def _question(request: dict[str, Any]) -> str:
+    """The last message's text, which is a string or a list of parts."""
+    content = request["messages"][-1]["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def _error(message: str, kind: str, code: str | None = None) -> dict[str, Any]:

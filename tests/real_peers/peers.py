@@ -1,11 +1,13 @@
-"""Installs, starts and stops the peers: `ogx`, a real OpenAI-shaped batch server, and the small model behind it.
+"""Installs, starts, kills and stops the peers: `ogx`, a real server of batches, and the small model behind it.
 
 Nothing here knows of `reconciled`. Each peer is a process of its own, listens on 127.0.0.1 only, keeps all it
 writes in the directory it is given, and is ended by its process id.
 """
 
 import json
+import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +18,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,15 +40,50 @@ class PeerMissingError(Exception):
     """A peer cannot be had or does not start; the text says what is missing and what was tried."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ogx:
-    """A running ogx."""
+    """An ogx that runs, and can be killed and started again on the same files and port."""
 
     base_url: str
     """As an OpenAI client takes it, with `/v1`."""
+    model_url: str
+    """The model behind it, with `/v1`."""
     model: str
     log: Path
-    pid: int
+    command: list[str]
+    environment: Mapping[str, str]
+    directory: Path
+    process: "subprocess.Popen[bytes] | None" = None
+    start_seconds: float = 0.0
+    """How long its last start took: what a story may expect of the next one."""
+
+    @property
+    def patience(self) -> int:
+        """Seconds between two reads, so that a restart costs fewer of them than pause a provider (five)."""
+        return max(4, math.ceil(self.start_seconds / 2))
+
+    def start(self) -> None:
+        """Starts it and returns once it answers. Raises: PeerMissingError."""
+        began = time.monotonic()
+        self.process = spawn(self.command, self.log, self.environment, self.directory)
+        wait_until_answered(f"{self.base_url}/health", self.process, self.log)
+        self.start_seconds = time.monotonic() - began
+
+    def kill(self) -> None:
+        """Ends it as a power cut would: nothing is told, nothing is put in order."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def calls(self, method: str, path: str) -> list[tuple[datetime, int]]:
+        """Each such call that it logged, oldest first: when, and with which status it answered.
+
+        The log is broken into lines of some width, within an entry too, so that white space tells nothing.
+        """
+        entries = re.split(r"^(?=[A-Z]+ +\d{4}-\d\d-\d\dT)", self.log.read_text(errors="replace"), flags=re.MULTILINE)
+        call = re.compile(r"\w+ (\S+Z) .*\"" + re.escape(f"{method} {path} HTTP/") + r"\S+ (\d+)")
+        found = [call.match(" ".join(entry.split())) for entry in entries]
+        return [(datetime.fromisoformat(match[1]), int(match[2])) for match in found if match]
 
 
 def find_python_3_12() -> Path:
@@ -121,7 +159,7 @@ def _install(command: list[str]) -> None:
 
 @contextmanager
 def running_ogx(command: Path, directory: Path) -> Iterator[Ogx]:
-    """The model and ogx before it, both ready to answer; both ended on the way out.
+    """The model and ogx before it, both ready to answer; whatever of them runs then is ended on the way out.
 
     All that they write lies in `directory`. Raises: PeerMissingError.
     """
@@ -136,11 +174,16 @@ def running_ogx(command: Path, directory: Path) -> Iterator[Ogx]:
             "OGX_CONFIG_DIR": str(directory / "config"),
             "OTEL_SDK_DISABLED": "true",
         }
-        log = directory / "ogx.log"
         arguments = [str(command), "run", str(config), "--port", str(port), "--insecure"]
-        with running(arguments, log, environment, directory) as process:
-            wait_until_answered(f"http://127.0.0.1:{port}/v1/health", process, log)
-            yield Ogx(f"http://127.0.0.1:{port}/v1", f"openai/{chat_server.MODEL}", log, process.pid)
+        log = directory / "ogx.log"
+        base_url = f"http://127.0.0.1:{port}/v1"
+        ogx = Ogx(base_url, model_url, f"openai/{chat_server.MODEL}", log, arguments, environment, directory)
+        try:
+            ogx.start()
+            yield ogx
+        finally:
+            if ogx.process is not None:
+                stop(ogx.process)
 
 
 @contextmanager
@@ -155,12 +198,17 @@ def _running_model(directory: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{int(said.split()[1])}/v1"
 
 
+#: Lines of one batch that run at once, few enough that a slow one keeps the rest waiting; and batches, enough that none
+#: of a story's waits for another.
+_PACE: Final = {"max_concurrent_requests_per_batch": 2, "max_concurrent_batches": 16}
+
+
 def _ogx_config(model_url: str, directory: Path, port: int) -> dict[str, Any]:
-    """The least that serves `/v1/files` and `/v1/batches`."""
+    """The least that serves `/v1/files`, `/v1/batches` and `/v1/messages/batches`."""
     return {
         "version": 2,
         "distro_name": "real-peers",
-        "apis": ["batches", "files", "inference"],
+        "apis": ["batches", "files", "inference", "messages"],
         "providers": {
             "inference": [
                 {
@@ -185,9 +233,15 @@ def _ogx_config(model_url: str, directory: Path, port: int) -> dict[str, Any]:
                     "provider_type": "inline::reference",
                     "config": {
                         "sqlstore": {"backend": "sql_default", "table_name": "batches"},
-                        "max_concurrent_batches": 4,
-                        "max_concurrent_requests_per_batch": 2,
+                        **_PACE,
                     },
+                }
+            ],
+            "messages": [
+                {
+                    "provider_id": "builtin",
+                    "provider_type": "inline::builtin",
+                    "config": {"kvstore": {"backend": "kv_default", "namespace": "message_batches"}, **_PACE},
                 }
             ],
         },
@@ -216,9 +270,18 @@ def running(
 
     Raises: PeerMissingError where it cannot be started at all.
     """
-    with log.open("wb") as output:
+    process = spawn(command, log, environment, directory)
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def spawn(command: list[str], log: Path, environment: Mapping[str, str], directory: Path) -> "subprocess.Popen[bytes]":
+    """A process whose output is added to `log`; whoever calls this ends it. Raises: PeerMissingError."""
+    with log.open("ab") as output:
         try:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -229,10 +292,6 @@ def running(
             )
         except OSError as error:
             raise PeerMissingError(f"{command[0]} does not start: {error}") from error
-    try:
-        yield process
-    finally:
-        stop(process)
 
 
 def stop(process: "subprocess.Popen[bytes]") -> int:

@@ -24,10 +24,15 @@ READY_SECONDS: Final = 60.0
 KEY_VARIABLE: Final = "REAL_PEERS_OGX_KEY"
 SECRET_VARIABLE: Final = "REAL_PEERS_WEBHOOK_SECRET"
 
-#: Two accounts at the same peer: one is polled every second or two, the other so rarely that only a ring is in time.
+#: Accounts at the same peer, three of each shape: one is polled every second or two, one so rarely that only a ring or
+#: a cancel brings the end in time, and one so that a restart of the peer costs it only a few reads.
 POLLED: Final = "ogx"
 RUNG: Final = "ogx_rung"
-RUNG_BASE_SECONDS: Final = 600
+MESSAGES: Final = "ogx_messages"
+MESSAGES_RARELY: Final = "ogx_messages_rarely"
+RARE_BASE_SECONDS: Final = 600
+PATIENT: Final = "ogx_patient"
+MESSAGES_PATIENT: Final = "ogx_messages_patient"
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,10 @@ class Product:
 
 
 @contextmanager
-def running_product(directory: Path, ogx_url: str, secret: str) -> Iterator[Product]:
+def running_product(directory: Path, ogx_url: str, secret: str, *, patience: int) -> Iterator[Product]:
     """`reconciled serve` on a fresh state directory, ready; ended on the way out.
+
+    `patience`: seconds between two polls of the patient accounts.
 
     Raises: peers.PeerMissingError where it is not installed beside this Python or does not get ready.
     """
@@ -81,7 +88,7 @@ def running_product(directory: Path, ogx_url: str, secret: str) -> Iterator[Prod
     state_dir = directory / "state"
     api, hooks = f"127.0.0.1:{peers.free_port()}", f"127.0.0.1:{peers.free_port()}"
     config = directory / "reconciled.toml"
-    config.write_text(configuration(state_dir, api, hooks, ogx_url))
+    config.write_text(configuration(state_dir, api, hooks, ogx_url, patience))
     log = directory / "reconciled.log"
     environment = {**os.environ, KEY_VARIABLE: "not-a-secret", SECRET_VARIABLE: secret}
     with peers.running([str(command), "serve", "--config", str(config)], log, environment, directory) as process:
@@ -90,15 +97,21 @@ def running_product(directory: Path, ogx_url: str, secret: str) -> Iterator[Prod
         yield product
 
 
-def configuration(state_dir: Path, api: str, hooks: str, ogx_url: str) -> str:
+def configuration(state_dir: Path, api: str, hooks: str, ogx_url: str, patience: int) -> str:
     """The whole configuration file."""
-    provider = f"""\
-kind = "openai_batch"
-base_url = {json.dumps(ogx_url)}
-api_key = {{ env = "{KEY_VARIABLE}" }}
-webhook_secrets = [ {{ env = "{SECRET_VARIABLE}" }} ]
-"""
-    return f"""\
+    often = 'base = "1s"\ncap = "2s"'
+    rarely = f'base = "{RARE_BASE_SECONDS}s"\ncap = "{2 * RARE_BASE_SECONDS}s"\nsweep = "{2 * RARE_BASE_SECONDS}s"'
+    patiently = f'base = "{patience}s"\ncap = "{patience + 1}s"'
+    secrets = f'webhook_secrets = [ {{ env = "{SECRET_VARIABLE}" }} ]'
+    accounts = (
+        (POLLED, "openai_batch", often, secrets),
+        (RUNG, "openai_batch", rarely, secrets),
+        (MESSAGES, "anthropic_batches", often, ""),
+        (MESSAGES_RARELY, "anthropic_batches", rarely, ""),
+        (PATIENT, "openai_batch", patiently, secrets),
+        (MESSAGES_PATIENT, "anthropic_batches", patiently, ""),
+    )
+    head = f"""\
 state_dir = {json.dumps(str(state_dir))}
 
 [webhooks]
@@ -106,20 +119,24 @@ listen = "{hooks}"
 
 [api]
 listen = "{api}"
-
-[providers.{POLLED}]
-{provider}
-[providers.{POLLED}.poll]
-base = "1s"
-cap = "2s"
-
-[providers.{RUNG}]
-{provider}
-[providers.{RUNG}.poll]
-base = "{RUNG_BASE_SECONDS}s"
-cap = "{2 * RUNG_BASE_SECONDS}s"
-sweep = "{2 * RUNG_BASE_SECONDS}s"
 """
+    return head + "".join(
+        f"""
+[providers.{name}]
+kind = "{kind}"
+base_url = {json.dumps(ogx_url)}
+api_key = {{ env = "{KEY_VARIABLE}" }}
+{proof}
+
+[providers.{name}.poll]
+{poll}
+
+[providers.{name}.limits]
+requests_per_second = 20
+concurrency = 8
+"""
+        for name, kind, poll, proof in accounts
+    )
 
 
 def _wait_until_ready(product: Product) -> None:
