@@ -27,13 +27,14 @@ WISH: Final = {"by": "the run", "reason": "the answer is no longer needed", "eff
 #: Far longer than a story: a cancel always comes before it is over.
 LONG: Final = "TAKES 300 s"
 
-#: Batches of each shape in the race, and by how much each takes longer than the one before, seconds; arbitrary: with
-#: this spread some have ended and some have not when the cancels come, and a few are just about to.
+#: Batches of each shape in the race.
 RACERS: Final = 8
-FIRST_SECONDS: Final = 0.4
-STEP_SECONDS: Final = 0.2
-#: How long after the last question was asked the first cancel is sent, seconds: in the middle of the spread.
-HEAD_START_SECONDS: Final = FIRST_SECONDS + STEP_SECONDS * RACERS / 2
+#: How long the model takes for each line of them, seconds; arbitrary, long enough to start all of them meanwhile.
+RACE_SECONDS: Final = 1.5
+#: When the first one's cancel comes, seconds after the model could be done with it, and how much later that of each
+#: next one: from clearly before the end to a little after it. ogx was seen to need 0.1 to 0.3 s beside the model.
+EARLIEST_SECONDS: Final = -0.3
+STEP_SECONDS: Final = 0.1
 #: Waiting for ogx's word on a cancel in the race, before a person is asked.
 CANCEL_WITHIN_SECONDS: Final = 15
 
@@ -88,17 +89,16 @@ def cancelled_too_late(world: World) -> None:
 
 
 def cancelled_just_then(world: World) -> None:
-    """Cancels thrown at a dozen batches just as they end: whoever wins, our end is ogx's, and no call is made twice."""
+    """Cancels thrown at batches just as they end: whoever wins, our end is ogx's, and no call is made twice."""
     spans = {"cancel_within": f"{CANCEL_WITHIN_SECONDS}s"}
-    racers = [
-        start(world, provider, _racer(provider, n), spans)["operation_id"]
-        for n in range(RACERS)
-        for provider in (POLLED, MESSAGES)
-    ]
-    wait_until_asked(world, [text for p in (POLLED, MESSAGES) for text in _racer(p, RACERS - 1).values()])
-    time.sleep(HEAD_START_SECONDS)
+    racers: list[tuple[float, str]] = []
+    for n in range(RACERS):
+        for provider in (POLLED, MESSAGES):
+            operation_id = start(world, provider, _racer(provider, n), spans)["operation_id"]
+            racers.append((time.monotonic() + RACE_SECONDS + EARLIEST_SECONDS + STEP_SECONDS * n, operation_id))
     refused = set()
-    for operation_id in racers:
+    for moment, operation_id in sorted(racers):
+        time.sleep(max(0.0, moment - time.monotonic()))
         answer = world.product.call("POST", f"/v1/operations/{operation_id}/cancel", WISH)
         if answer.status == 409:  # the daemon had read the end by then
             refused.add(operation_id)
@@ -107,7 +107,7 @@ def cancelled_just_then(world: World) -> None:
     say(f"{len(racers) - len(refused)} of {len(racers)} cancels were taken; the others were answered 409")
 
     ends: Counter[str] = Counter()
-    for operation_id in racers:
+    for _, operation_id in racers:
         body = wait(world, operation_id, BATCH_SECONDS, is_asking_fine=True)
         if not body["done"]:
             body = _decided(world, body)
@@ -127,8 +127,7 @@ def _half_done(mark: str) -> dict[str, str]:
 
 
 def _racer(provider: str, n: int) -> dict[str, str]:
-    seconds = f"TAKES {FIRST_SECONDS + STEP_SECONDS * n:.1f} s"
-    return {f"race-{i}": f"{provider} race {n}.{i} {seconds}" for i in (1, 2)}
+    return {f"race-{i}": f"{provider} race {n}.{i} TAKES {RACE_SECONDS} s" for i in (1, 2)}
 
 
 def _summary(**counts: int) -> dict[str, int]:

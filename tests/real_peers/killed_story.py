@@ -24,6 +24,8 @@ from tests.real_peers.world import (
 
 #: Longer than any run: these questions are never answered.
 NEVER: Final = "TAKES 3000 s"
+#: What five failed reads take on the account that is read every second or two, seconds: then its provider is paused.
+OUTAGE_SECONDS: Final = 10
 #: What is left between ogx's return and the result deadline at the least, seconds; arbitrary.
 BESIDE_SECONDS: Final = 5
 CANCEL_WITHIN_SECONDS: Final = 5
@@ -33,11 +35,13 @@ _TO_DECIDE_ON_A_CANCEL: Final = {"cancel_again", "keep", "give_up"}
 
 def killed_in_mid_run(world: World) -> None:
     """ogx, killed with SIGKILL and back again, says in_progress for ever: only our deadline ends the waiting."""
-    # A read before the kill, a failed one after it, the start at twice its usual time, and a read again after that.
-    within = f"{round(2 * world.ogx.start_seconds + 4 * (world.patience + 1) + BESIDE_SECONDS)}s"
+    # A read before the kill, the outage, the start at twice its usual time, and a read again after that.
+    within = f"{round(2 * (world.patience + 1) + OUTAGE_SECONDS + 2 * world.ogx.start_seconds + BESIDE_SECONDS)}s"
     spans = {"result_within": within, "cancel_within": f"{CANCEL_WITHIN_SECONDS}s"}
     say(f"start one batch of each shape that no one will ever finish, with result_within {within}, and one more on")
-    say(f"{POLLED} with a day for its result, which is read so often that its provider is paused when ogx is gone")
+    say(
+        f"{POLLED} with a day for its result, which is read so often that ogx is left alone for a while once it is gone"
+    )
     operations = [
         start(world, provider, _endless(provider), spans)["operation_id"] for provider in (PATIENT, MESSAGES_PATIENT)
     ]
@@ -106,7 +110,12 @@ def _while_it_is_down(world: World, operations: Sequence[str]) -> None:
             BATCH_SECONDS,
         )
         say(body["message"])
-    status = world.get("/v1/status")["providers"]
+    status = until(
+        f"{POLLED} is paused",
+        lambda: world.get("/v1/status")["providers"],
+        lambda providers: providers[POLLED]["paused_until"] is not None,
+        BATCH_SECONDS,
+    )
     for provider in (PATIENT, MESSAGES_PATIENT, POLLED):
         told = {name: status[provider][name] for name in ("error_rate", "paused_until", "pause_reason")}
         say(f"GET /v1/status, {provider}: {told}")

@@ -59,8 +59,8 @@ class Ogx:
 
     @property
     def patience(self) -> int:
-        """Seconds between two reads, so that a restart costs fewer of them than pause a provider (five)."""
-        return max(4, math.ceil(self.start_seconds / 2))
+        """Seconds between two reads, so that an outage that is some 10 s longer than a start costs fewer than five."""
+        return max(5, 1 + math.ceil(self.start_seconds / 2))
 
     def start(self) -> None:
         """Starts it and returns once it answers. Raises: PeerMissingError."""
