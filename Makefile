@@ -17,7 +17,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# A batch on a real server that nobody here wrote; needs Python 3.12 for that server.
+# Batches on a real server that nobody here wrote; needs Python 3.12 for that server.
 real-peers: $(VENV)/.dev
 	$(BIN)/python -m tests.real_peers.run
 

@@ -157,7 +157,8 @@ def _unread(op: Operation, now: UnixMs) -> str | None:
     gone, errors = op.schedule.gone_reads, op.schedule.errors
     if op.state not in WATCHING | CANCELLING or not (gone or errors):
         return None
-    why = f"answered {gone} times that it does not know the job" if gone else f"could not be read {errors} times"
+    times = _counted(gone or errors, "time")
+    why = f"answered {times} that it does not know the job" if gone else f"could not be read {times}"
     return (
         f"{op.provider} last said {op.remote_status!r}, and since then {why} in a row. The job is NOT complete and NOT"
         " known to be running. " + _GO_ON.format(seconds=_counted(poll_after_seconds(op, now), "second"))

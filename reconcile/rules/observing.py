@@ -56,14 +56,17 @@ def _show(draft: Draft, observation: Observation, *, first: bool) -> None:
     op = draft.op
     status = observation.remote_status or observation.word
     changed = status != op.remote_status
-    draft.is_news = draft.is_news or changed or observation.progress != op.progress or op.schedule.errors > 0
+    progress = observation.progress or op.progress  # a body that tells none is no news of it
+    is_watched = op.state not in ENDED_REMOTELY  # beyond, `errors` counts the tries to collect
+    is_recovered = is_watched and op.schedule.errors > 0
+    draft.is_news = draft.is_news or changed or progress != op.progress or is_recovered
     draft.set(
         remote_status=status,
-        progress=observation.progress or op.progress,
+        progress=progress,
         total_items=observation.total_items if observation.total_items is not None else op.total_items,
     )
     draft.set_schedule(gone_reads=0, gone_since=None)
-    if op.state not in ENDED_REMOTELY:  # there, `errors` counts the tries to collect
+    if is_watched:
         polls = 1 if changed else op.schedule.polls + 1
         draft.set_schedule(polls=0 if first else polls, errors=0)
 

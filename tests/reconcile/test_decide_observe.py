@@ -6,7 +6,7 @@ import pytest
 
 from reconcile.contract import WebhookTerms
 from reconcile.draft import next_action
-from reconcile.evidence import JobGone, JobRead, ReadFailed
+from reconcile.evidence import CollectFailed, JobGone, JobRead, ReadFailed
 from reconcile.model import EntryKind, Observation, Progress, RemoteError, Summary
 from reconcile.schedule import Pace
 from reconcile.states import Priority, State
@@ -256,6 +256,19 @@ def test_a_read_that_repeats_the_last_is_no_news_and_makes_no_history() -> None:
     change = step(op, read("queued"))
     assert not change.is_news
     assert change.entries == ()
+
+
+def test_between_two_tries_to_collect_the_same_end_read_again_is_no_news() -> None:
+    """C9: the failed tries are the fetch's, not the read's, and an end that tells no progress is no news of it."""
+    shown = Progress(percent=40, completed=2, total=5)
+    op = step(in_state(S.OBSERVING), read("running", progress=shown)).operation
+    op = step(op, read("cancelled+files")).operation
+    assert op.state is S.RESULT_COLLECTING
+    op = step(op, CollectFailed("no_result_named")).operation
+    change = step(op, read("cancelled+files"))
+    assert not change.is_news
+    assert change.entries == ()
+    assert change.operation.progress == shown
 
 
 # ---- read: blocked ----
