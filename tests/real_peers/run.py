@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,8 +44,8 @@ STORIES: Final[tuple[Callable[[World], None], ...]] = (
 )
 
 
-def run(peers_directory: Path, directory: Path) -> int:
-    """Tells every story; the number of those that passed.
+def run(stories: Sequence[Callable[[World], None]], peers_directory: Path, directory: Path) -> int:
+    """Tells these stories; the number of those that passed.
 
     Raises: peers.PeerMissingError, and StoryFailedError where the daemon does not stop as it should.
     """
@@ -60,7 +60,7 @@ def run(peers_directory: Path, directory: Path) -> int:
         with running_product(directory / "reconciled", ogx.base_url, SECRET, patience=ogx.patience) as product:
             print(f"reconciled is ready: API {product.api}, webhooks {product.hooks}", flush=True)
             world = World(product, ogx, client, messages, ogx.patience)
-            for story in STORIES:
+            for story in stories:
                 passed += _tell(story, world)
             code = peers.stop(product.process)
             if code != 0:
@@ -83,12 +83,15 @@ def _tell(story: Callable[[World], None], world: World) -> bool:
 
 
 def main() -> int:
-    """The exit code: 0 only if every story was told and passed."""
+    """The exit code: 0 only if every story that was asked for was told and passed."""
     parser = argparse.ArgumentParser(description="Runs reconciled against a real batch server.")
     default = Path(__file__).resolve().parents[2] / ".real-peers"
     parser.add_argument("--peers", type=Path, default=default, help="where the peers are installed (%(default)s)")
     parser.add_argument("--keep", type=Path, help="keep all that the run writes in this new directory")
+    names = {story.__name__: story for story in STORIES}
+    parser.add_argument("--story", action="append", choices=names, help="tell this one only; may be given again")
     arguments = parser.parse_args()
+    stories = [story for name, story in names.items() if name in (arguments.story or names)]
     # Asked to stop, it still ends what it started: SystemExit leaves through every `with`.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     # Everything is on this machine: a proxy meant for the outside must not be asked for it.
@@ -97,15 +100,15 @@ def main() -> int:
     try:
         if arguments.keep is not None:
             arguments.keep.mkdir(parents=True)
-            passed = run(arguments.peers.resolve(), arguments.keep.resolve())
+            passed = run(stories, arguments.peers.resolve(), arguments.keep.resolve())
         else:
             with tempfile.TemporaryDirectory(prefix="real-peers-") as directory:
-                passed = run(arguments.peers.resolve(), Path(directory))
+                passed = run(stories, arguments.peers.resolve(), Path(directory))
     except (peers.PeerMissingError, StoryFailedError) as error:
         print(f"real peers: failed: {error}", file=sys.stderr)
         return 1
-    if passed < len(STORIES):
-        print(f"real peers: {len(STORIES) - passed} of {len(STORIES)} stories failed")
+    if passed < len(stories):
+        print(f"real peers: {len(stories) - passed} of {len(stories)} stories failed")
         return 1
     print(f"\nreal peers: {passed} stories passed")
     return 0
