@@ -27,6 +27,11 @@ _TERMINAL: Final = frozenset(state.value for state in TERMINAL)
 
 def violations(home: Home, truth: Truth, accepted: set[str]) -> list[str]:
     """All that is wrong in the file; `accepted` are the operation ids that clients got a 2xx for."""
+    return faults_in_file(home) + _of_acknowledgements(home, truth, accepted) + _of_jobs(home, truth)
+
+
+def faults_in_file(home: Home) -> list[str]:
+    """What is wrong in the file whatever the provider did."""
     histories: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in home.rows(_HISTORY):
         histories[row["operation_id"]].append(row)
@@ -36,9 +41,7 @@ def violations(home: Home, truth: Truth, accepted: set[str]) -> list[str]:
         found += _of_operation(operation, histories[operation["operation_id"]])
     found += _of_positions(home)
     found += _of_causes(home, histories)
-    found += _of_schedule(home)
-    found += _of_acknowledgements(home, truth, accepted)
-    return found + _of_jobs(home, truth)
+    return found + _of_schedule(home)
 
 
 def _of_operation(operation: dict[str, Any], history: list[dict[str, Any]]) -> list[str]:

@@ -25,14 +25,14 @@ from daemon.runtime import SystemClock, SystemDice, TaskSupervisor
 from daemon.standin.serve import StandinOptions, run_standin
 from daemon.standin.world import World
 from reconcile.redact import Redactor
+from tests.stories.work import ITEMS as ITEMS
+from tests.stories.work import MESSAGES, STANDIN, WORK
 
 #: Seconds after which a story is given up. Arbitrary, far above what any step takes on a slow machine.
 PATIENCE: Final = 60
 #: Seconds between two questions where nothing can be waited for. Arbitrary.
 ASK_AGAIN: Final = 0.02
-#: The provider's name in the configuration, and so in the path of its webhooks.
-PROVIDER: Final = "standin"
-ITEMS: Final = 5
+PROVIDER: Final = STANDIN
 TOKEN: Final = "the-token-of-the-story"
 SECRET: Final = "whsec_b7xnJUexacqopxJKYD3e3rj9tavgs+nAat47lc7+BGM="
 ROOT: Final = Path(__file__).parents[2]
@@ -49,6 +49,19 @@ kind = "openai_batch"
 base_url = "http://127.0.0.1:{standin}/v1"
 api_key = {{ env = "STORY_KEY" }}
 webhook_secrets = [ {{ env = "STORY_SECRET" }} ]
+[providers.{provider}.poll]
+base = "{base}"
+cap = "{cap}"
+sweep = "{cap}"
+[providers.{provider}.limits]
+requests_per_second = 1000
+"""
+#: The same stand-in once more, as the other shape that it speaks.
+_MESSAGES: Final = """\
+[providers.{provider}]
+kind = "anthropic_batches"
+base_url = "http://{host}:{standin}/v1"
+api_key = {{ env = "STORY_KEY" }}
 [providers.{provider}.poll]
 base = "{base}"
 cap = "{cap}"
@@ -121,8 +134,11 @@ class Home:
             return [dict(row) for row in connection.execute(sql, parameters)]
 
 
-def settle(folder: Path, *, base: str = "1s", cap: str = "2s") -> Home:
-    """A new home with its configuration; `base` and `cap` bound how often a job is read unasked."""
+def settle(folder: Path, *, base: str = "1s", cap: str = "2s", messages: str | None = None) -> Home:
+    """A new home with its configuration; `base` and `cap` bound how often a job is read unasked.
+
+    `messages`: the host by which the stand-in is also configured as a provider of Message Batches.
+    """
     home = Home(folder)
     folder.mkdir(parents=True, exist_ok=True)
     home.config.write_text(
@@ -136,6 +152,9 @@ def settle(folder: Path, *, base: str = "1s", cap: str = "2s") -> Home:
             cap=cap,
         )
     )
+    if messages is not None:
+        with home.config.open("a") as file:
+            file.write(_MESSAGES.format(provider=MESSAGES, host=messages, standin=home.standin, base=base, cap=cap))
     return home
 
 
@@ -306,22 +325,17 @@ class Client:
                         raise
                 await asyncio.sleep(ASK_AGAIN)
 
-    async def start(self, key: str | None = None, *, scenario: str | None = None, **more: Any) -> Answer:
+    async def start(
+        self,
+        key: str | None = None,
+        *,
+        scenario: str | None = None,
+        provider: str = PROVIDER,
+        items: int = ITEMS,
+        **more: Any,
+    ) -> Answer:
         """Start a batch of a few items; `key` is the idempotency key."""
-        items = [
-            {
-                "custom_id": f"item-{n}",
-                "method": "POST",
-                "url": "/v1/responses",
-                "body": {"model": "example-model", "input": f"question {n}"},
-            }
-            for n in range(ITEMS)
-        ]
-        request: dict[str, Any] = {"endpoint": "/v1/responses"}
-        if scenario is not None:
-            request["metadata"] = {"standin_scenario": scenario}
-        body = {"provider": PROVIDER, "request": request, "items": items, **more}
-        return await self.call("POST", "/v1/operations", body, key=key)
+        return await self.call("POST", "/v1/operations", {**WORK[provider](scenario, items), **more}, key=key)
 
     async def started(self, **how: Any) -> str:
         """The id of an operation that was started just now."""
@@ -363,7 +377,8 @@ class Client:
     async def of_provider(self, path: str) -> Any:
         """What the provider itself says, asked past the daemon; result lines as a list."""
         url = f"http://127.0.0.1:{self._home.standin}/v1/{path}"
-        async with self._session.get(url, headers={"Authorization": "Bearer key-of-nobody"}) as answer:
+        headers = {"Authorization": "Bearer key-of-nobody", "anthropic-version": "2023-06-01"}
+        async with self._session.get(url, headers=headers) as answer:
             data = await answer.read()
             assert answer.status == 200, data
             return json.loads(data) if _is_json(answer) else [json.loads(line) for line in data.splitlines()]

@@ -1,0 +1,100 @@
+"""`reconciled serve` with one seam exchanged, where a story needs what no configuration can ask for.
+
+Run as `python -m tests.stories.seamed --config FILE [--clock-speed N] [--hosts FILE]`:
+
+* `--clock-speed 30`: its clocks run thirty times as fast as ours. What it sleeps is our time, so between two of its
+  reads more time passes for it than it meant to wait, never less.
+* `--hosts FILE`: names are looked up in that file first (`ADDRESS NAME` a line, read at each look-up), then as ever.
+"""
+
+import argparse
+import asyncio
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from daemon.config import load
+from daemon.logs import make_log
+from daemon.meters import Counts
+from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
+from daemon.service import Seams, serve
+from reconcile.model import UnixMs
+from reconcile.redact import Redactor
+
+
+@dataclass(slots=True)
+class HurriedClock:
+    """A clock that goes `speed` times as fast as the system's, from the moment it was made."""
+
+    speed: float
+    _clock: SystemClock = field(default_factory=SystemClock)
+    _began_at: UnixMs = field(init=False)
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began_at, self._began = self._clock.now(), self._clock.monotonic()
+
+    def now(self) -> UnixMs:
+        """Unix ms, ahead of the world's."""
+        return UnixMs(self._began_at + int((self._clock.now() - self._began_at) * self.speed))
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self._began + (self._clock.monotonic() - self._began) * self.speed
+
+
+class HostsFile(AbstractResolver):
+    """A resolver with a hosts file of the story's own; a name that is not in it is asked for as ever."""
+
+    def __init__(self, hosts: Path) -> None:
+        self._hosts = hosts
+        self._others = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The file's address, or the system's answer. Raises: OSError, where there is none."""
+        lines = self._hosts.read_text().splitlines() if self._hosts.exists() else []
+        known = {name: address for address, name in map(str.split, lines)}
+        if host not in known:
+            return await self._others.resolve(host, port, family)
+        flags = socket.AI_NUMERICHOST
+        return [ResolveResult(hostname=host, host=known[host], port=port, family=family, proto=0, flags=flags)]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--clock-speed", type=float, default=1)
+    parser.add_argument("--hosts", type=Path)
+    arguments = parser.parse_args()
+    config = load(arguments.config, os.environ)
+    log = make_log(Redactor(config.secrets))
+    hosts: Path | None = arguments.hosts
+
+    def connector() -> aiohttp.BaseConnector:
+        resolver = HostsFile(hosts) if hosts is not None else None
+        return aiohttp.TCPConnector(keepalive_timeout=4, limit=0, resolver=resolver)
+
+    seams = Seams(
+        clock=HurriedClock(arguments.clock_speed),
+        dice=SystemDice(),
+        supervisor=TaskSupervisor(log),
+        meters=Counts(),
+        opener=open_sqlite,
+        connector=connector,
+        log=log,
+    )
+    asyncio.run(serve(config, seams))
+
+
+if __name__ == "__main__":
+    main()
