@@ -1,9 +1,10 @@
 """`reconciled serve` with one seam exchanged, where a story needs what no configuration can ask for.
 
-Run as `python -m tests.stories.seamed --config FILE [--clock-speed N] [--hosts FILE]`:
+Run as `python -m tests.stories.seamed --config FILE [--clock-speed N] [--clock-from MS] [--hosts FILE]`:
 
-* `--clock-speed 30`: its clocks run thirty times as fast as ours. What it sleeps is our time, so between two of its
-  reads more time passes for it than it meant to wait, never less.
+* `--clock-speed 30`: its clocks run thirty times as fast as ours, since `--clock-from` (unix ms; else its start), which
+  a second life is given again lest time go back. What it sleeps is our time, so between two of its reads more time
+  passes for it than it meant to wait, never less.
 * `--hosts FILE`: names are looked up in that file first (`ADDRESS NAME` a line, read at each look-up), then as ever.
 """
 
@@ -26,25 +27,21 @@ from reconcile.model import UnixMs
 from reconcile.redact import Redactor
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class HurriedClock:
-    """A clock that goes `speed` times as fast as the system's, from the moment it was made."""
+    """A clock that goes `speed` times as fast as the system's since `since`, unix ms."""
 
     speed: float
+    since: UnixMs
     _clock: SystemClock = field(default_factory=SystemClock)
-    _began_at: UnixMs = field(init=False)
-    _began: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._began_at, self._began = self._clock.now(), self._clock.monotonic()
 
     def now(self) -> UnixMs:
         """Unix ms, ahead of the world's."""
-        return UnixMs(self._began_at + int((self._clock.now() - self._began_at) * self.speed))
+        return self.since + int((self._clock.now() - self.since) * self.speed)
 
     def monotonic(self) -> float:
         """Seconds."""
-        return self._began + (self._clock.monotonic() - self._began) * self.speed
+        return self._clock.monotonic() * self.speed
 
 
 class HostsFile(AbstractResolver):
@@ -74,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--clock-speed", type=float, default=1)
+    parser.add_argument("--clock-from", type=int, default=SystemClock().now())
     parser.add_argument("--hosts", type=Path)
     arguments = parser.parse_args()
     config = load(arguments.config, os.environ)
@@ -85,7 +83,7 @@ def main() -> None:
         return aiohttp.TCPConnector(keepalive_timeout=4, limit=0, resolver=resolver)
 
     seams = Seams(
-        clock=HurriedClock(arguments.clock_speed),
+        clock=HurriedClock(arguments.clock_speed, arguments.clock_from),
         dice=SystemDice(),
         supervisor=TaskSupervisor(log),
         meters=Counts(),

@@ -101,6 +101,8 @@ class Home:
     hooks: int = field(default_factory=free_port)
     api: int = field(default_factory=free_port)
     standin: int = field(default_factory=free_port)
+    #: Where the stand-in listens if something stands before it (gate.py).
+    behind: int = field(default_factory=free_port)
 
     @property
     def config(self) -> Path:
@@ -237,13 +239,13 @@ async def playing(home: Home, *, speed: float, scenario: str = "normal") -> Asyn
 
 
 @asynccontextmanager
-async def provider(home: Home, world: World) -> AsyncIterator[None]:
+async def provider(home: Home, world: World, *, port: int | None = None) -> AsyncIterator[None]:
     """The stand-in provider on a real socket of this process, so that its `world` can be asked for the truth."""
     stop, ready = asyncio.Event(), asyncio.Event()
     with _new_log(home.folder).open("w", encoding="utf-8") as stream:
         log = make_log(Redactor([SECRET]), stream=stream)
         supervisor = TaskSupervisor(log)
-        options = StandinOptions(port=home.standin, webhook_url=home.webhook_url, webhook_secret=SECRET)
+        options = StandinOptions(port=port or home.standin, webhook_url=home.webhook_url, webhook_secret=SECRET)
         task = supervisor.start(
             "provider",
             run_standin(
@@ -359,6 +361,14 @@ class Client:
                     return body
                 rows = await self.get(f"/v1/operations/{operation_id}/history?cursor={seen}&wait=5")
                 seen = max([seen, *(row["seq"] for row in rows["history"])])
+
+    async def until_seen(self, operation_id: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The operation once it is as asked, where no row of its history tells of that; it must not end before."""
+        async with asyncio.timeout(PATIENCE):
+            while not is_so(body := await self.get(f"/v1/operations/{operation_id}")):
+                assert not body["done"], body
+                await asyncio.sleep(ASK_AGAIN)
+            return dict(body)
 
     async def history(self, operation_id: str) -> list[dict[str, Any]]:
         """All history rows of an operation."""
