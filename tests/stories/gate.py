@@ -29,6 +29,7 @@ class Arrival:
     at: int
     method: str
     path: str
+    body: bytes = field(repr=False)
 
     @property
     def is_create(self) -> bool:
@@ -82,9 +83,9 @@ async def behind_a_gate(home: Home, world: World, gate: Gate) -> AsyncIterator[N
     async with provider(home, world, port=home.behind), aiohttp.ClientSession(auto_decompress=False) as session:
 
         async def passing(request: web.Request) -> web.StreamResponse:
-            arrival = Arrival(time.time_ns() // 1_000_000, request.method, request.path)
+            at, body = time.time_ns() // 1_000_000, await request.read()
+            arrival = Arrival(at, request.method, request.path, body)
             gate.arrivals.append(arrival)
-            body = await request.read()
             answer = await gate.befalls(arrival)
             if answer is not None:
                 return answer
