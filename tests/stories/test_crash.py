@@ -1,4 +1,5 @@
-"""SIGKILL of the real process at both edges of every commit of one job's story.
+"""SIGKILL of the real process at both edges of every commit of a job's story: one that goes well, and one whose create
+is taken but never answered.
 
 A first run lists the story's commits by number (see victim.py for what counts as one). Then the daemon is killed at
 each of them, just before COMMIT and just after it, another one is started on the same file, the client repeats its
@@ -13,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ KEY: Final = "the-key-of-the-story"
 #: read (1 s), so that the webhook rings in every run that is not disturbed.
 SPEED: Final = 20
 SCENARIO: Final = Scenario("normal", "Every item succeeds and one webhook announces the end.", duration_ms=8_000)
+LOST: Final = replace(SCENARIO, name="lost-create-response", create_faults=("lost",))
+#: The word of the first commit after which the file says what became of the create.
+ANSWERED: Final = {"normal": "accepted", "lost-create-response": "create_unknown"}
 #: Longer than a restart may take, or a create that never left would fail; what is lost for good shows only after it.
 CREATE_WITHIN: Final = "12s"
 #: Runs at the same time.
@@ -63,6 +67,7 @@ class Run:
     """One run of the story, and all that was seen of it."""
 
     kills: tuple[Kill, ...]
+    scenario: Scenario = SCENARIO
     #: For each process that was to be killed: the commits and file steps it listed, and whether it was killed.
     commits: list[list[dict[str, Any]]] = field(default_factory=list)
     file_steps: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -83,8 +88,8 @@ class Run:
 class Witness(World):
     """A provider that looks into the file whenever a create arrives (N1): the row must stand there before."""
 
-    def __init__(self, home: Home) -> None:
-        super().__init__(SCENARIO, ids=SystemDice().identifier, speed=SPEED)
+    def __init__(self, home: Home, scenario: Scenario) -> None:
+        super().__init__(scenario, ids=SystemDice().identifier, speed=SPEED)
         self._home = home
         self.faults: list[str] = []
 
@@ -102,10 +107,10 @@ class Witness(World):
 # ---- one run -----------------------------------------------------------------------------------------------------
 
 
-async def run_story(folder: Path, *kills: Kill) -> Run:
+async def run_story(folder: Path, *kills: Kill, scenario: Scenario = SCENARIO) -> Run:
     """The story with each of `kills` in turn, a process for each, and one more that is left alone."""
     home, began = settle(folder), time.monotonic()
-    world, accepted, run = Witness(home), set[str](), Run(kills)
+    world, accepted, run = Witness(home, scenario), set[str](), Run(kills, scenario)
     async with provider(home, world), client_of(home) as client:
         for kill in kills:
             await _until_killed(home, client, kill, accepted, run)
@@ -198,16 +203,16 @@ def _told(commit: dict[str, Any]) -> str:
     return f"{tables} [{', '.join(commit['history'])}]" if commit["history"] else tables
 
 
-async def _killed_at(kills: set[Kill], story: Sequence[dict[str, Any]], folder: Path) -> tuple[list[Run], set[Kill]]:
+async def _killed_at(kills: set[Kill], undisturbed: Run, folder: Path) -> tuple[list[Run], set[Kill]]:
     """A run for each kill, and the kills that never came about as listed.
 
     On a machine that stands still for half a second, a read overtakes the webhook and the numbers shift: such a run
     must end right like any other, but the kill is tried again.
     """
     runs: list[Run] = []
-    waiting = kills
+    story, scenario, waiting = undisturbed.commits[0], undisturbed.scenario, kills
     for attempt in range(TRIES):
-        fresh = await _at_once(folder / str(attempt), [(kill,) for kill in sorted(waiting)])
+        fresh = await _at_once(folder / str(attempt), [(kill,) for kill in sorted(waiting)], scenario)
         runs += fresh
         waiting = waiting - {run.kills[0] for run in fresh if _is_as_listed(run, story)}
         if not waiting:
@@ -221,12 +226,12 @@ def _is_as_listed(run: Run, story: Sequence[dict[str, Any]]) -> bool:
     return run.killed == [True] and list(map(_told, listed)) == list(map(_told, story[: kill.commit]))
 
 
-async def _at_once(folder: Path, stories: Sequence[tuple[Kill, ...]]) -> list[Run]:
+async def _at_once(folder: Path, stories: Sequence[tuple[Kill, ...]], scenario: Scenario = SCENARIO) -> list[Run]:
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int, kills: tuple[Kill, ...]) -> Run:
         async with places:
-            return await run_story(folder / f"run-{number}", *kills)
+            return await run_story(folder / f"run-{number}", *kills, scenario=scenario)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(number, kills)) for number, kills in enumerate(stories)]
@@ -239,7 +244,11 @@ async def _at_once(folder: Path, stories: Sequence[tuple[Kill, ...]]) -> list[Ru
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run without a kill; its first process is stopped only when all is written."""
-    run = asyncio.run(run_story(tmp_path_factory.mktemp("listing"), NOWHERE))
+    return asyncio.run(_undisturbed(tmp_path_factory.mktemp("listing"), SCENARIO))
+
+
+async def _undisturbed(folder: Path, scenario: Scenario) -> Run:
+    run = await run_story(folder, NOWHERE, scenario=scenario)
     assert run.faults == []
     assert run.end == "succeeded"
     return run
@@ -251,21 +260,22 @@ def story(undisturbed: Run) -> list[dict[str, Any]]:
     return undisturbed.commits[0]
 
 
-async def test_killed_at_each_commit_the_job_still_ends_once_and_right(
-    story: list[dict[str, Any]], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("scenario", [SCENARIO, LOST], ids=lambda scenario: scenario.name)
+async def test_killed_at_each_commit_the_job_still_ends_once_and_right(scenario: Scenario, tmp_path: Path) -> None:
     """No kill at any commit loses an acknowledgement, repeats a create or tells a wrong end."""
     # Given the commits of an undisturbed story, from the start to the collected end.
+    undisturbed = await _undisturbed(tmp_path / "listing", scenario)
+    story = undisturbed.commits[0]
     assert [commit["number"] for commit in story] == list(range(1, len(story) + 1))
     # First the file learns which providers there are, then of the job.
     assert (list(story[0]["tables"]), story[0]["history"]) == (["providers"], [])
     assert story[1]["history"] == ["create_pending"]
     assert story[-1]["history"] == ["succeeded"]
-    marked, answered = _number_of(story, "fact"), _number_of(story, "accepted")
+    marked, answered = _number_of(story, "fact"), _number_of(story, ANSWERED[scenario.name])
 
     # When the process is killed at both edges of each of them.
     kills = {Kill(commit["number"], edge) for commit in story for edge in EDGES}
-    runs, missing = await _killed_at(kills, story, tmp_path)
+    runs, missing = await _killed_at(kills, undisturbed, tmp_path)
 
     # Then every run ended right; a person is asked exactly where the mark was kept and no create ever left.
     for run in sorted(runs, key=lambda run: (run.kills[0].commit, run.kills[0].edge == "after")):
