@@ -270,7 +270,7 @@ def test_a_job_that_the_provider_forgets_is_given_to_a_person(hurried: Play, scr
     _hold_to(script, hurried)
     told = hurried.told[str(script)]
     assert told.body["error"] is None
-    assert "does not know the job any more" in told.body["attention"]["message"]
+    assert "does not know the job any more" in told.history[-1]["reason"]
 
 
 def _hold_to(script: Script, play: Play) -> None:
