@@ -163,6 +163,15 @@ def test_counts_of_the_provider_that_differ_are_a_fact_and_the_ids_decide() -> N
     assert "4" in change.entries[1].reason
 
 
+def test_lines_for_items_that_never_ran_are_no_difference_from_the_providers_count() -> None:
+    """A batch that expired with one of its three items done counts one, and gives each a line."""
+    expired = Verdict(VerdictKind.EXPIRED, "expired", may_hold_results=True)
+    op = in_state(S.RESULT_COLLECTING, verdict=expired, finished_items=1)
+    change = step(op, Collected(info(items=3), Summary(total=3, succeeded=1, expired=2)))
+    assert change.operation.state is S.COMPLETED_WITH_ERRORS
+    assert [e.kind for e in change.entries] == [EntryKind.MOVE]
+
+
 def test_a_success_after_a_cancel_request_is_reported_as_what_happened() -> None:
     """E2."""
     op = in_state(S.RESULT_COLLECTING, cancel=CANCEL)

@@ -287,6 +287,7 @@ def _hold_to(script: Script, play: Play) -> None:
     looked_up = "create_unknown" in walk
     assert _without(walk, looked_up=looked_up) == _without(script.walk, looked_up=looked_up)
     assert [row["reason"] for row in told.history if row["kind"] in ("refused", "contradiction")] == []
+    assert [row["reason"] for row in told.history if "the ids decide" in row["reason"]] == []
 
 
 def _counts(body: dict[str, Any]) -> dict[str, int] | None:
