@@ -11,7 +11,7 @@ import pytest
 
 from daemon.cli import exits, main
 from reconcile.evidence import JobRead
-from reconcile.model import Notice, Observation
+from reconcile.notice import Notice, Observation
 from tests.daemon.test_cli import Shell
 from tests.handlers.asking_provider import Account, Stage, asking_stage
 from tests.handlers.ground import NOON, Ground, HandClock, running, strict_json, until

@@ -1,5 +1,5 @@
-"""SIGKILL of the real process at both edges of every commit of a job's story: one that goes well, and one whose create
-is taken but never answered.
+"""SIGKILL of the real process at both edges of every commit of a job's story: one that goes well, one whose create is
+taken but never answered, and one that is cancelled.
 
 A first run lists the story's commits by number (see victim.py for what counts as one). Then the daemon is killed at
 each of them, just before COMMIT and just after it, another one is started on the same file, the client repeats its
@@ -35,8 +35,12 @@ KEY: Final = "the-key-of-the-story"
 SPEED: Final = 20
 SCENARIO: Final = Scenario("normal", "Every item succeeds and one webhook announces the end.", duration_ms=8_000)
 LOST: Final = replace(SCENARIO, name="lost-create-response", create_faults=("lost",))
+#: It would never end; two of its five items run at once, then the client asks for its cancel.
+CANCELLED: Final = replace(SCENARIO, name="cancelled", ends=None, run_share=0.5, duration_ms=20, cancel_ms=1_000)
+#: Longer than a restart may take, or a cancel that was sent would go unconfirmed.
+CANCEL_WITHIN: Final = "8s"
 #: The word of the first commit after which the file says what became of the create.
-ANSWERED: Final = {"normal": "accepted", "lost-create-response": "create_unknown"}
+ANSWERED: Final = {"normal": "accepted", "lost-create-response": "create_unknown", "cancelled": "accepted"}
 #: Longer than a restart may take, or a create that never left would fail; what is lost for good shows only after it.
 CREATE_WITHIN: Final = "12s"
 #: Runs at the same time.
@@ -117,7 +121,7 @@ async def run_story(folder: Path, *kills: Kill, scenario: Scenario = SCENARIO) -
         async with serving(home) as daemon:
             await client.until_ready(daemon)
             operation_id = await _start_unless_known(client, accepted)
-            run.body = await client.end_of(operation_id)
+            run.body = await _ended(client, operation_id, scenario)
             run.history = await client.history(operation_id)
             if run.body["result_url"]:
                 run.result = await client.get(run.body["result_url"])
@@ -140,7 +144,7 @@ async def _until_killed(home: Home, client: Client, kill: Kill, accepted: set[st
     async with acting(home, "tests.stories.victim", "--config", str(home.config), *where) as victim:
         try:
             await client.until_ready(victim)
-            await client.end_of(await _start_unless_known(client, accepted))
+            await _ended(client, await _start_unless_known(client, accepted), run.scenario)
             status = await victim.stop()
         except aiohttp.ClientError:
             status = await victim.end()
@@ -155,11 +159,23 @@ async def _until_killed(home: Home, client: Client, kill: Kill, accepted: set[st
 async def _start_unless_known(client: Client, accepted: set[str]) -> str:
     """Start the job, or repeat the start with its key where no answer came; the operation's id."""
     if not accepted:
-        answer = await client.start(KEY, create_within=CREATE_WITHIN)
+        answer = await client.start(KEY, create_within=CREATE_WITHIN, cancel_within=CANCEL_WITHIN)
         assert answer.status in (200, 202), answer
         accepted.add(answer.body["operation_id"])
     (operation_id,) = accepted  # a second one would be a second operation for one key
     return operation_id
+
+
+async def _ended(client: Client, operation_id: str, scenario: Scenario) -> dict[str, Any]:
+    """The operation at its end; where the story has a cancel, that is asked for in each life anew."""
+    if scenario is CANCELLED:
+        await client.until(
+            operation_id, lambda body: body["remote_job_id"] is not None or body["attention"] is not None
+        )
+        wish = {"by": "ada", "reason": "killed all the time", "effect": "no more items run"}
+        answer = await client.call("POST", f"/v1/operations/{operation_id}/cancel", wish)
+        assert answer.status in (202, 409), answer  # 409: the job has ended, or nobody knows it
+    return await client.end_of(operation_id)
 
 
 def _listed(listing: Path) -> list[dict[str, Any]]:
@@ -170,14 +186,28 @@ def _listed(listing: Path) -> list[dict[str, Any]]:
 
 
 def _wrong_end(run: Run) -> list[str]:
-    """The end held to the truth: succeeded and complete, or unresolved where nobody can know of the create."""
+    """The end held to the truth: the job's own, or a question where nobody can know of the create or the cancel."""
     assert run.truth is not None
     found = [] if run.truth.creates <= 1 else [f"{run.truth.creates} creates"]
+    found += [] if run.truth.cancels <= 1 else [f"{run.truth.cancels} cancels"]
+    if run.truth.jobs and run.scenario is CANCELLED:
+        return found + _wrong_cancel(run, run.truth)
     if run.truth.jobs:
         return found + _wrong_success(run)
     if run.end != "create_unresolved":
         found.append(f"no job at the provider, and the operation ended as {run.end}")
     return found
+
+
+def _wrong_cancel(run: Run, truth: Truth) -> list[str]:
+    """Cancelled on the provider's word, with what had run; unconfirmed where the cancel never got there."""
+    if not truth.cancels:
+        return [] if run.end == "cancellation_unconfirmed" else [f"no cancel was sent, and it ended as {run.end}"]
+    summary, (job,) = run.body["summary"] or {}, truth.jobs
+    counts = (summary.get("succeeded"), summary.get("cancelled"))
+    if run.end != "cancelled" or counts != (job.completed, ITEMS - job.completed):
+        return [f"the job was cancelled with {job.completed} items done, and it ended as {run.end}: {summary}"]
+    return []
 
 
 def _wrong_success(run: Run) -> list[str]:
@@ -250,7 +280,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
 async def _undisturbed(folder: Path, scenario: Scenario) -> Run:
     run = await run_story(folder, NOWHERE, scenario=scenario)
     assert run.faults == []
-    assert run.end == "succeeded"
+    assert run.end == ("cancelled" if scenario is CANCELLED else "succeeded")
     return run
 
 
@@ -260,7 +290,7 @@ def story(undisturbed: Run) -> list[dict[str, Any]]:
     return undisturbed.commits[0]
 
 
-@pytest.mark.parametrize("scenario", [SCENARIO, LOST], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [SCENARIO, LOST, CANCELLED], ids=lambda scenario: scenario.name)
 async def test_killed_at_each_commit_the_job_still_ends_once_and_right(scenario: Scenario, tmp_path: Path) -> None:
     """No kill at any commit loses an acknowledgement, repeats a create or tells a wrong end."""
     # Given the commits of an undisturbed story, from the start to the collected end.
@@ -270,7 +300,7 @@ async def test_killed_at_each_commit_the_job_still_ends_once_and_right(scenario:
     # First the file learns which providers there are, then of the job.
     assert (list(story[0]["tables"]), story[0]["history"]) == (["providers"], [])
     assert story[1]["history"] == ["create_pending"]
-    assert story[-1]["history"] == ["succeeded"]
+    assert story[-1]["history"] == [undisturbed.end]
     marked, answered = _number_of(story, "fact"), _number_of(story, ANSWERED[scenario.name])
 
     # When the process is killed at both edges of each of them.
@@ -285,6 +315,11 @@ async def test_killed_at_each_commit_the_job_still_ends_once_and_right(scenario:
     unresolved = {run.kills[0] for run in runs if run.end == "create_unresolved"}
     assert unresolved
     assert all(marked <= kill.kept < answered for kill in unresolved), unresolved
+    unconfirmed = {run.kills[0] for run in runs if run.end == "cancellation_unconfirmed"}
+    assert bool(unconfirmed) == (scenario is CANCELLED)
+    for kill in unconfirmed:
+        # The intent stands, its mark was committed with the claim that follows, and no answer was.
+        assert _number_of(story, "cancel_requested") < kill.kept < _number_of(story, "cancelling")
     # ... and no commit of the story was left out.
     assert missing == set()
 
