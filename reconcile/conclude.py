@@ -25,6 +25,18 @@ def without_results(verdict: Verdict, items: int | None) -> Summary | None:
     return Summary(total=items, **{absent_word(verdict): items})
 
 
+#: The word that every submitted item takes where an operation ends so and nothing was ever collected (N12).
+_COUNTS_ALL_AS: Final = {State.FAILED: "failed", State.CANCELLED: "cancelled"}
+
+
+def balance_of(end: State, items: int | None) -> Summary | None:
+    """The summary of an end that no result and no job stands behind: a refused create, a withdrawn start."""
+    word = _COUNTS_ALL_AS.get(end)
+    if word is None or items is None:
+        return None
+    return Summary(total=items, **{word: items})
+
+
 def end_of(verdict: Verdict, summary: Summary, problems: Problems | None, *, is_partial: bool = False) -> State:
     """The state that a collected result leads to."""
     if problems or summary.missing:

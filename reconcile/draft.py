@@ -7,7 +7,7 @@ along `TRANSITIONS`, with its deadlines, its question to a person and its due ti
 from dataclasses import replace
 from typing import Any
 
-from reconcile import deadlines
+from reconcile import conclude, deadlines
 from reconcile.contract import Contract
 from reconcile.model import Attention, Change, Entry, EntryKind, JsonObject, Operation, UnixMs, Verdict
 from reconcile.schedule import Pace, poll_delay_ms
@@ -186,6 +186,8 @@ class Draft:
         """The change; the facts that a fold of the history needs are added where a row does not bear them yet."""
         if self.refusal is not None:
             return Change(self.before, refusal=self.refusal)
+        if self.op.summary is None and self.op.is_terminal and not self.before.is_terminal:
+            self.set(summary=conclude.balance_of(self.op.state, self.op.input_items))
         facts = self._fold_facts()
         if facts and not self._entries:
             self.fact("the row was brought up to date")

@@ -15,7 +15,7 @@ from reconcile.evidence import (
     JobGone,
     ReadFailed,
 )
-from reconcile.model import EntryKind, Observation, Operation
+from reconcile.model import EntryKind, Observation, Operation, Summary
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     ALL_STATES,
@@ -145,6 +145,7 @@ def test_what_was_surely_never_sent_is_withdrawn_even_where_the_provider_has_no_
     op = in_state(S.CREATE_PENDING)
     change = step(op, ASKED, NO_CANCEL)
     assert change.operation.outcome == "cancelled"
+    assert change.operation.summary == Summary(total=3, cancelled=3)  # N10: with counts
     assert step(in_state(S.CREATE_PENDING, mark_at=SENT), ASKED, NO_CANCEL).refusal is not None
 
 

@@ -18,7 +18,7 @@ from reconcile.evidence import (
     LookupFound,
     ReadFailed,
 )
-from reconcile.model import EntryKind, Observation, Operation
+from reconcile.model import EntryKind, Observation, Operation, Summary
 from reconcile.states import State
 from tests.reconcile.rows import (
     ALL_STATES,
@@ -89,6 +89,7 @@ def test_a_create_that_was_never_sent_fails_at_its_deadline_and_says_so() -> Non
     assert_cell(op, change, "failed")
     assert change.operation.error is not None
     assert change.operation.error.code == "never_sent"
+    assert change.operation.summary == Summary(total=3, failed=3)  # N12: each submitted id has a word
     assert change.entries[0].cause == "deadline:create"
 
 
