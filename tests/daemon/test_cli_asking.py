@@ -11,7 +11,8 @@ import pytest
 
 from daemon.cli import exits, main
 from reconcile.evidence import JobRead
-from reconcile.notice import Notice, Observation
+from reconcile.model import Observation
+from reconcile.notice import Notice
 from tests.daemon.test_cli import Shell
 from tests.handlers.asking_provider import Account, Stage, asking_stage
 from tests.handlers.ground import NOON, Ground, HandClock, running, strict_json, until
