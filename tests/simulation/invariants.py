@@ -2,7 +2,7 @@
 
 They compare the file as it stands between two lives with what happened outside the process: the provider's own jobs,
 uploads and log of requests, what the client was told, what the webhook's sender was told. The file is never believed
-by itself. Rules on roads that do not exist yet (cancel, callbacks, inbox decisions) have no function here.
+by itself. Rules on roads that are not walked here (callbacks, inbox decisions) have no function.
 """
 
 import hashlib
@@ -263,8 +263,8 @@ def n11_no_end_against_the_truth(view: View) -> Iterator[str]:
         if State(op["state"]) not in TERMINAL or op["state"] in ("timed_out", "abandoned"):
             continue
         jobs = view.jobs(op)
-        if not jobs and op["state"] == "failed":
-            continue  # never sent, or refused
+        if not jobs and op["state"] in ("failed", "cancelled"):
+            continue  # never sent, refused, or withdrawn (N15)
         ends = {_true_outcome(view, job) for job in jobs}
         if ends != {op["state"]}:
             yield f"{op['operation_id']} is {op['state']}; in truth its job came to {ends or 'nothing: there is none'}"
@@ -288,7 +288,7 @@ def n12_items_add_up(view: View) -> Iterator[str]:
     for op in view.operations:
         attempt = op["living"].get("collect_attempt", 0)
         served = [row for row in view.items[op["key"]] if row["attempt"] == attempt]
-        if op["state"] not in ("succeeded", "completed_with_errors") or not attempt:
+        if op["state"] not in ("succeeded", "completed_with_errors", "cancelled") or not attempt:
             continue
         found = [(row["item_id"], row["outcome"]) for row in served]
         true = sorted(view.world.provider.item_outcomes(view.jobs(op)[0]).items())
@@ -298,6 +298,21 @@ def n12_items_add_up(view: View) -> Iterator[str]:
         words = ("succeeded", "failed", "cancelled", "expired", "missing")
         if {word: op["living"]["summary"].get(word, 0) for word in words} != {word: counted[word] for word in words}:
             yield f"{op['operation_id']} sums up {op['living']['summary']}, its items are {dict(counted)}"
+
+
+def n15_a_cancel_is_a_wish(view: View) -> Iterator[str]:
+    """Recorded before it is sent, sent once, kept once acknowledged; withdrawn only where nothing was ever sent."""
+    log = view.world.provider.log
+    for row in log.cancels:
+        if row is None or row["state"] != "cancel_requested" or row["mark_at"] is None:
+            yield f"a cancel left without a committed intent and send mark: {row and (row['state'], row['mark_at'])}"
+    if len(log.cancels) > 1:
+        yield f"{len(log.cancels)} cancels reached the provider"
+    for op in view.operations:
+        if op["state"] == "cancelled" and op["remote_job_id"] is None and _creates(view):
+            yield f"{op['operation_id']} was withdrawn after a create had left"
+        if 202 in view.world.client.cancels and not op["living"].get("cancel"):
+            yield f"the cancel of {op['operation_id']} was acknowledged and is not there"
 
 
 def n20_success_was_read(view: View) -> Iterator[str]:
@@ -413,6 +428,7 @@ RULES: Final[Mapping[str, Callable[[View], Iterator[str]]]] = {
     "N10": n10_ends_fit_their_counts,
     "N11": n11_no_end_against_the_truth,
     "N12": n12_items_add_up,
+    "N15": n15_a_cancel_is_a_wish,
     "N17": n17_one_effect_an_event,
     "N18": n18_acks_are_durable,
     "N20": n20_success_was_read,

@@ -61,6 +61,8 @@ class Log:
 
     arrivals: list[Arrival] = field(default_factory=list)
     creates: list[Create] = field(default_factory=list)
+    #: The committed row of each cancel at its arrival.
+    cancels: list[dict[str, Any] | None] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
     uploads: dict[str, bytes] = field(default_factory=dict)
 
@@ -90,6 +92,12 @@ class Provider(World):
         sent = self.log.uploads.get(str(body.get("input_file_id")), b"")
         self.log.creates.append(Create(body, sent, self._committed(operation_id)))
         return super().create(body, now_ms)
+
+    def cancel(self, job_id: str, now_ms: int) -> Body:
+        """Look for the row first, as for a create (E1)."""
+        metadata = next((job.metadata or {} for job in self.truth().jobs if job.id == job_id), {})
+        self.log.cancels.append(self._committed(metadata.get(OPERATION_KEY)))
+        return super().cancel(job_id, now_ms)
 
     def _committed(self, operation_id: object) -> dict[str, Any] | None:
         connection = sqlite3.connect(read_only_uri(str(self._database)), uri=True)

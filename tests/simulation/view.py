@@ -53,6 +53,7 @@ def load(world: SimWorld) -> View:
             "request": {row["request_id"] for row in rows("SELECT request_id FROM requests")},
             "event": {row["event_id"] for row in rows("SELECT event_id FROM events")},
             "deadline": set(_DEADLINES),
+            "cancel": {op["living"]["cancel"]["cancel_id"] for op in operations if op["living"].get("cancel")},
         }
         broken = [words for (words,) in connection.execute("PRAGMA integrity_check") if words != "ok"]
         assert not broken, broken

@@ -50,6 +50,7 @@ async def test_story_agent_is_told_of_a_late_failure(tmp_path: Path) -> None:
         operation_id = await client.started()
         far = await client.until_seen(operation_id, lambda body: (body["progress"] or {}).get("percent", 0) >= 40)
         body = await client.end_of(operation_id)
+        failed = (await client.get(body["errors_url"]))["items"]
 
     assert (far["done"], far["outcome"]) == (False, None)
     assert "NOT complete" in far["message"]
@@ -58,6 +59,7 @@ async def test_story_agent_is_told_of_a_late_failure(tmp_path: Path) -> None:
     assert (body["remote_status"], body["error"]["code"]) == ("failed", "server_error")
     assert body["message"].startswith("The work has failed: server_error: ")
     assert (body["summary"]["succeeded"], body["summary"]["failed"]) == (0, ITEMS)
+    assert [item["item_id"] for item in failed] == [f"item-{n}" for n in range(ITEMS)]
     assert body["result_url"] is None
 
 
