@@ -20,6 +20,8 @@ from reconcile.signatures import ED25519_KEY_BYTES, MIN_HMAC_KEY_BYTES, Key, rea
 
 #: A host as it is sent: a name, in Punycode where it is not ASCII, or an address. What parses URLs takes anything.
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
+#: Looks at a job within the time for which its provider keeps the results. 4: arbitrary; one of them may fail.
+LOOKS_WHILE_KEPT: Final = 4
 _SECRET_SHAPES: Final = (
     f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whpk_` followed by base64 of"
     f" {ED25519_KEY_BYTES}, and nothing around it"
@@ -167,17 +169,18 @@ def _provider(name: str, section: Section, attention_ms: int | None) -> Provider
         raise section.fault("kind", repr(kind), f"one of {', '.join(KINDS)}")
     contract, create = provider_for(kind).contract, section.section("create")
     credentials, credential_name = _credentials(section, contract)
+    keys = _webhook_keys(section, contract)
     adopt, marks_items = create.choice("adopt", "ask", "by_count"), section.flag("mark_items")
+    tuned = _creating(_tuned(contract, section, attention_ms), create, adopt=adopt, marks_items=marks_items)
     return ProviderConfig(
         name=name,
-        provider=provider_for(
-            kind, _creating(_tuned(contract, section, attention_ms), create, adopt=adopt, marks_items=marks_items)
-        ),
+        # Nothing can be proven without a key, so no delivery is taken, and an end without one was not missed.
+        provider=provider_for(kind, tuned if keys else replace(tuned, webhook=None)),
         base_url=_address(section, "base_url", section.text("base_url")),
         moved_from=tuple(_address(section, path, text) for path, text in section.texts("moved_from")),
         credentials=credentials,
         credential_name=credential_name,
-        webhook_keys=_webhook_keys(section, contract),
+        webhook_keys=keys,
         idle_keys=_idle_keys(contract, adopt=adopt, marks_items=marks_items),
     )
 
@@ -193,6 +196,11 @@ def _tuned(contract: Contract, section: Section, attention_ms: int | None) -> Co
     poll.refuse_unknown()  # first: a misspelt `base` must not be told as a cap below the default base
     if not (base and cap and sweep) or not base <= cap <= sweep:
         raise poll.fault("cap", f"base {base} ms, cap {cap} ms, sweep {sweep} ms", "base <= cap <= sweep")
+    kept = contract.results_kept_ms
+    if kept is not None and sweep > kept // LOOKS_WHILE_KEPT:
+        # J7: an end must be seen while its results can still be fetched.
+        expected = f"{kept // LOOKS_WHILE_KEPT} ms at most: a quarter of the {kept} ms for which results are kept"
+        raise poll.fault("sweep", f"{sweep} ms", expected)
     rate = limits.number("requests_per_second", contract.limits.requests_per_second)
     concurrency = limits.whole("concurrency", contract.limits.concurrency)
     return replace(

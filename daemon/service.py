@@ -36,6 +36,7 @@ from reconcile.desk import Desk
 from reconcile.errors import AlreadyRunning, ConfigError, StoreError
 from reconcile.files import Files
 from reconcile.ingest import Ingest, judge_by
+from reconcile.paces import Paces
 from reconcile.redact import Redactor
 from reconcile.report import Reporter
 from reconcile.seams import Clock, Dice, Meters, Supervisor
@@ -44,6 +45,7 @@ from reconcile.store.events import HasRead
 from reconcile.store.schema import Opener
 from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
+from reconcile.sweep import Sweeper
 from reconcile.upkeep import Found, Upkeep
 from reconcile.watchman import Watchman
 from reconcile.worker import Worker
@@ -69,6 +71,9 @@ class Daemon:
     """An assembled daemon, not yet listening."""
 
     store: Store
+    peers: Mapping[str, Peer]
+    paces: Paces
+    sweeper: Sweeper
     worker: Worker
     watchman: Watchman
     upkeep: Upkeep
@@ -88,6 +93,7 @@ class Daemon:
         await self.store.release_all()
         await self.store.know_providers(self.standing.kinds)
         await self._rouse()
+        await self.sweeper.recall()
         await self.worker.recall_pauses()
         await self.watchman.cut_waits()  # the last process may have written them by a clock that was ahead
         self.supervisor.start("upkeep", self._tidy(self.upkeep.look()))
@@ -127,11 +133,14 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     token = config.api_token or _own_token(config.state_dir, seams.dice)
     changes = Changes()
     alarm = _Alarm()
-    reporter = Reporter(changes=changes, meters=seams.meters, log=seams.log, on_due=alarm)
+    paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()})
+    reporter = Reporter(
+        changes=changes, meters=seams.meters, clock=seams.clock, log=seams.log, on_due=alarm, on_change=paces.take
+    )
     store = await open_store(
         str(config.state_dir / "reconciled.db"),
         opener=seams.opener,
-        judge=judge_by(_contracts(peers)),
+        judge=judge_by(_contracts(peers), paces),
         has_read=HasRead(name for name, peer in peers.items() if not peer.provider.contract.has_read),
         on_done=reporter,
         hooks=seams.hooks,
@@ -156,14 +165,27 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     )
     caps = Caps(result=config.caps.result, line=config.caps.line)
     collector = Collector(client=client, store=store, files=files, clock=seams.clock, caps=caps)
+    owner = seams.dice.identifier("boot_")
+    sweeper = Sweeper(
+        owner=owner,
+        peers=peers,
+        paces=paces,
+        store=store,
+        client=client,
+        ingest=ingest,
+        clock=seams.clock,
+        dice=seams.dice,
+        log=seams.log,
+    )
     worker = Worker(
-        owner=seams.dice.identifier("boot_"),
+        owner=owner,
         peers=peers,
         store=store,
         client=client,
         ingest=ingest,
         collector=collector,
         files=files,
+        sweeper=sweeper,
         clock=seams.clock,
         supervisor=seams.supervisor,
         log=seams.log,
@@ -177,23 +199,11 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         clock=seams.clock,
         supervisor=seams.supervisor,
         served=stands.served if stands.absent() else None,
-        sources=(),
+        sources=(paces.silent,),
         on_step=worker.clock_stepped,
         log=seams.log,
     )
     alarm.look = watchman.wake
-    public = build_public_app(
-        PublicDeps(
-            peers=peers,
-            has_open=store.has_open,
-            keys={p.name: p.webhook_keys for p in _sorted(config) if p.webhook_keys},
-            ingest=ingest,
-            clock=seams.clock,
-            meters=seams.meters,
-            log=seams.log,
-            max_body=config.max_body,
-        )
-    )
     local = build_local_app(
         LocalDeps(
             store=store,
@@ -217,13 +227,16 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     upkeep = Upkeep(store=store, files=files, collector=collector)
     return Daemon(
         store=store,
+        peers=peers,
+        paces=paces,
+        sweeper=sweeper,
         worker=worker,
         watchman=watchman,
         upkeep=upkeep,
         client=client,
         ingest=ingest,
         changes=changes,
-        public=public,
+        public=_public(config, seams, peers, ingest, store),
         local=local,
         token=token,
         standing=stands,
@@ -231,6 +244,20 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         supervisor=seams.supervisor,
         log=seams.log,
     )
+
+
+def _public(config: Config, seams: Seams, peers: Mapping[str, Peer], ingest: Ingest, store: Store) -> web.Application:
+    deps = PublicDeps(
+        peers=peers,
+        has_open=store.has_open,
+        keys={p.name: p.webhook_keys for p in _sorted(config) if p.webhook_keys},
+        ingest=ingest,
+        clock=seams.clock,
+        meters=seams.meters,
+        log=seams.log,
+        max_body=config.max_body,
+    )
+    return build_public_app(deps)
 
 
 class _Alarm:

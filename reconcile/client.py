@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
 import aiohttp
 from yarl import URL
@@ -47,6 +47,20 @@ _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa
 _CREATES: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
 
 
+class Traced(Protocol):
+    """What a request is sent for: an operation, or a sweep of many."""
+
+    @property
+    def trace_id(self) -> str:
+        """32 hex digits (W3C trace context)."""
+        ...
+
+    @property
+    def origin(self) -> str | None:
+        """Where an operation was started; None: it may be asked about wherever its provider is."""
+        ...
+
+
 @dataclass(slots=True)
 class Peer:
     """One configured provider account: its adapter, where it lives, what proves us, and how it fares right now."""
@@ -78,7 +92,7 @@ class Peer:
         """The origins of the operations that it may be asked about; None: of none."""
         return None if self.absence is not None else self.earlier | {self.origin}
 
-    def absence_for(self, op: Operation) -> Absence | None:
+    def absence_for(self, op: Traced) -> Absence | None:
         """Why it may not be asked about `op`; None: it may."""
         return absence_of(self.origins, op.origin)
 
@@ -174,7 +188,7 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
-    async def send(self, peer: Peer, op: Operation, request: HttpRequest) -> Exchange:
+    async def send(self, peer: Peer, op: Traced, request: HttpRequest) -> Exchange:
         """Send one request and read its whole answer, up to the cap. Whatever goes wrong is in the exchange."""
         await self._wait_for_turn(peer)
         with ExitStack() as opened:
@@ -186,7 +200,7 @@ class Client:
                 return Exchange(request, now, now, None, NotSent("our_file", str(fault)), peer.credential_name)
             return await self._exchange(peer, op, request, body)
 
-    async def _exchange(self, peer: Peer, op: Operation, request: HttpRequest, body: Body) -> Exchange:
+    async def _exchange(self, peer: Peer, op: Traced, request: HttpRequest, body: Body) -> Exchange:
         sent_at = self._clock.now()
         try:
             async with self._open(peer, op, request, body) as response:
@@ -227,7 +241,7 @@ class Client:
 
     @asynccontextmanager
     async def _open(
-        self, peer: Peer, op: Operation, request: HttpRequest, body: Body, *, decodes: bool = True
+        self, peer: Peer, op: Traced, request: HttpRequest, body: Body, *, decodes: bool = True
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         if (absence := peer.absence_for(op)) is not None:  # the last net: the worker has asked before
             raise NotSent(absence.value, "nothing may be asked about this operation as the configuration stands")
@@ -292,7 +306,7 @@ class Client:
             peer.recent.pop()
         went_well = answer is not None and answer.status < 500 and answer.status not in (401, 403, 429)
         peer.recent.append(went_well)
-        if went_well and exchange.request.purpose in (Purpose.STATUS, Purpose.LOOKUP):
+        if went_well and exchange.request.purpose in (Purpose.STATUS, Purpose.LOOKUP, Purpose.LIST):
             peer.last_good_read_at = now
         if answer is not None and answer.status < 400:
             peer.pause = limits.after_success(peer.pause, now_ms=now)
@@ -334,8 +348,8 @@ def _named_url(peer: Peer, base: URL, name: str) -> URL:
     return URL.build(scheme=url.scheme, authority=url.raw_authority, path=path, query_string=query, encoded=True)
 
 
-def _trace(op: Operation, request: HttpRequest) -> dict[str, str]:
-    """One trace id for every request of the operation (A3); the span is made from it and the purpose."""
+def _trace(op: Traced, request: HttpRequest) -> dict[str, str]:
+    """One trace id for every request of the operation or sweep (A3); the span is made from it and the purpose."""
     span = hashlib.sha256(f"{op.trace_id}/{request.purpose}".encode()).hexdigest()[:16]
     return {"traceparent": f"00-{op.trace_id}-{span}-01"}
 

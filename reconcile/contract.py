@@ -57,6 +57,8 @@ class Lookup:
     #: Set where the list is documented to be newest first: jobs older than the operation by more than this, ms, end
     #: the walk. It allows for two clocks that differ.
     skew_ms: int | None = None
+    #: Jobs on one list page; None: there is no list that shows every job of the account.
+    page_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

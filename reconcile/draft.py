@@ -9,6 +9,7 @@ from typing import Any
 
 from reconcile import conclude, deadlines
 from reconcile.contract import Contract
+from reconcile.health import EndSeen
 from reconcile.model import Attention, Change, Entry, EntryKind, JsonObject, Operation, UnixMs, Verdict
 from reconcile.schedule import Pace, poll_delay_ms
 from reconcile.states import (
@@ -61,7 +62,8 @@ class Draft:
         self.verdict: Verdict | None = None
         self.refusal: str | None = None
         self.is_news = False
-        self.found_by_sweep = False
+        self.end_seen: EndSeen | None = None
+        self.is_late_event = False
         self.reminds = False
         self._draw = draw
         self._pace = pace
@@ -200,7 +202,8 @@ class Draft:
             tuple(self._entries),
             is_news=self.is_news,
             verdict=self.verdict,
-            found_by_sweep=self.found_by_sweep,
+            end_seen=self.end_seen,
+            is_late_event=self.is_late_event,
             reminds=self.reminds,
             contract_version=self.contract.version,
         )

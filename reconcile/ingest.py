@@ -16,12 +16,15 @@ from reconcile.decide import decide
 from reconcile.errors import LeaseLost, StoreBusy
 from reconcile.evidence import Accepted, CancelAnswered, Evidence, FinishedAtOnce, JobGone, JobRead, ReadFailed
 from reconcile.model import Change, Observation, Operation
+from reconcile.provider import Page
 from reconcile.redact import Redactor
 from reconcile.report import Reporter
+from reconcile.schedule import Pace
 from reconcile.seams import Clock, Dice
 from reconcile.store.events import EventRecord
 from reconcile.store.evidence import Arrival, Judge, ObservationRecord, RequestRecord
 from reconcile.store.store import Store
+from reconcile.store.sweeps import ListedJob, PageKept, PageRecord
 
 #: Raw bytes kept with an observation. 64 KiB: a job's body is a few KiB; an end's longer one is cut at this.
 MAX_RAW: Final = 65536
@@ -33,8 +36,8 @@ LAST_RETRY_SECONDS: Final = 8.0
 _REQUEST_IDS: Final = ("x-request-id", "request-id")
 
 
-def judge_by(contracts: Callable[[str], Contract]) -> Judge:
-    """classify and decide as the store calls them, inside its transaction."""
+def judge_by(contracts: Callable[[str], Contract], pace: Callable[[str], Pace] = lambda _: Pace.POLLED) -> Judge:
+    """classify and decide as the store calls them, inside its transaction; `pace`: how jobs are watched just now."""
 
     def judge(op: Operation, arrival: Arrival) -> Change:
         return decide(
@@ -44,6 +47,7 @@ def judge_by(contracts: Callable[[str], Contract]) -> Judge:
             now=arrival.at,
             draw=arrival.draw,
             cause=arrival.cause,
+            pace=pace(op.provider),
         )
 
     return judge
@@ -134,6 +138,34 @@ class Ingest:
         if verdict is not None and not verdict.known and answer == "new":
             self._reporter.unknown_word(provider, verdict.word, event_id=event_id)
         return answer
+
+    async def page(
+        self, provider: str, page: Page, exchange: Exchange, *, owner: str, fence: int, began_at: int, renew_ms: int
+    ) -> PageKept:
+        """What a list page shows, in one write; `renew_ms` above 0 keeps the sweep's lease so much longer.
+
+        Raises: StoreError.
+        """
+        contract, now = self._contracts(provider), self._clock.now()
+        entries = page.entries or ({},) * len(page.jobs)
+        return await self._store.sweeps.keep_page(
+            PageRecord(
+                provider,
+                owner,
+                fence,
+                began_at=began_at,
+                at=now,
+                draw=self._dice.draw(),
+                request=self._request_record(exchange, 1),
+                page_id=self._dice.identifier(""),
+                jobs=tuple(
+                    ListedJob(job, classify(contract, job.word), entry)
+                    for job, entry in zip(page.jobs, entries, strict=True)
+                    if job.remote_job_id is not None
+                ),
+                renew_until=now + renew_ms if renew_ms > 0 else None,
+            )
+        )
 
     async def _apply(self, op: Operation, evidence: Evidence, **how: Any) -> Change:
         arrival = Arrival(op.operation_id, evidence, at=self._clock.now(), draw=self._dice.draw(), **how)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from reconcile.health import EndSeen
 from reconcile.states import DEADLINE_OF, TERMINAL, Priority, State
 
 #: Unix time in milliseconds, UTC.
@@ -314,6 +315,8 @@ class Operation:
     ruled_out: tuple[str, ...] = ()
     #: The job was taken because it was the only one of so many items: its ids have yet to prove it.
     by_count: bool = False
+    #: Its end was read before any event told of it, although the provider sends events (J5).
+    end_missed: bool = False
     seq: int = 0
     head: str = ""
 
@@ -373,8 +376,12 @@ class Change:
     is_news: bool = False
     #: What classify said on the way; `known=False` is logged and counted.
     verdict: Verdict | None = None
-    #: An end that no event had rung for, although the provider sends events (J5).
-    found_by_sweep: bool = False
+    #: How the end came to light, where a read showed it.
+    end_seen: EndSeen | None = None
+    #: An event told of an end that a read had found before.
+    is_late_event: bool = False
+    #: How the provider's newest ends came to light, this one included (health.py).
+    recent_ends: str | None = None
     #: Half of the time for a person's answer is over: said again (G8).
     reminds: bool = False
     #: It came from an owner that had lost its lease: the facts are kept, the owner must not act on.

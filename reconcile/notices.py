@@ -5,6 +5,7 @@ A condition is looked at as it is, again and again, never counted up from events
 
 from typing import Final
 
+from reconcile import health
 from reconcile.limits import NOT_ACCEPTED, Pause
 from reconcile.model import Operation, UnixMs
 from reconcile.notice import Notice
@@ -16,6 +17,9 @@ LONG_PAUSE_MS: Final = 300_000
 _FOR_A_PERSON: Final = frozenset({"credentials_refused", NOT_ACCEPTED})
 #: The share of its retention that a result has left when it is told: a quarter, arbitrary; a week of OpenAI's 30 days.
 EXPIRING_SHARE: Final = 4
+#: Ends known, and missed among them, from which on people are told. 5 and 2: arbitrary; one lost delivery is weather.
+KNOWN_TO_TELL: Final = 5
+MISSED_TO_TELL: Final = 2
 #: Free bytes in the state directory below which it is told. 1 GiB: arbitrary; below it one large result fills the disk.
 LOW_DISK_BYTES: Final = 1 << 30
 #: Wall time against monotonic time, ms, from which it counts as a step. 5 s: design's default.
@@ -54,6 +58,19 @@ def of_result(op: Operation, now: UnixMs) -> Notice | None:
         f" collected ({op.state})."
     )
     return Notice("result_expiring", now, told, operation_id=op.operation_id, evidence={"until": op.results_kept_until})
+
+
+def of_silence(provider: str, recent: str, now: UnixMs) -> Notice | None:
+    """Webhooks that fail to come, of a provider whose events are expected. `recent`: its newest ends (health.py)."""
+    known, missed = len(recent), recent.count(health.MISSED)
+    if health.is_healthy(recent) or known < KNOWN_TO_TELL or missed < MISSED_TO_TELL:
+        return None
+    message = (
+        f"Of the last {known} jobs of {provider} that ended, {missed} were found by polling before any webhook told of"
+        " them. Nothing is lost, but ends are seen later. Check the endpoint at the provider, its secret, and the way"
+        " to our webhook listener."
+    )
+    return Notice("webhooks_silent", now, message, provider, evidence={"ends": known, "missed": missed})
 
 
 def of_disk(free: int, now: UnixMs) -> Notice | None:

@@ -4,7 +4,7 @@ No method here performs a request; client.py is the one room that does. An adapt
 and a webhook body only after its signature held.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -33,6 +33,7 @@ class Purpose(StrEnum):
     UPLOAD = "upload"
     CREATE = "create"
     LOOKUP = "lookup"
+    LIST = "list"
     STATUS = "status"
     CANCEL = "cancel"
     INPUT = "input"
@@ -115,6 +116,14 @@ class Page:
 
     jobs: tuple[Observation, ...]
     next: str | None
+    #: What each of `jobs` was read from: kept as evidence where it tells something new.
+    entries: tuple[JsonObject, ...] = ()
+
+    @classmethod
+    def of(cls, listed: Iterable[tuple[Observation, JsonObject]], *, next: str | None) -> "Page":  # noqa: A002 - the field's name
+        """A page of jobs with what each was read from."""
+        pairs = list(listed)
+        return cls(tuple(job for job, _ in pairs), next, tuple(entry for _, entry in pairs))
 
 
 @dataclass(frozen=True, slots=True)

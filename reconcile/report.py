@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from reconcile.changes import Changes
+from reconcile.health import EndSeen
 from reconcile.model import Change, EntryKind, UnixMs
-from reconcile.seams import Meters
+from reconcile.seams import Clock, Meters
 from reconcile.store.writer import Done
 
 #: Undocumented words remembered, so that each is logged once; beyond, they are only counted.
@@ -15,9 +16,21 @@ MAX_WORDS: Final = 1000
 class Reporter:
     """Tells of committed changes: to the log, the meters, the watchers, and whoever sleeps until something is due."""
 
-    def __init__(self, *, changes: Changes, meters: Meters, log: Any, on_due: Callable[[UnixMs], None]) -> None:
+    def __init__(
+        self,
+        *,
+        changes: Changes,
+        meters: Meters,
+        clock: Clock,
+        log: Any,
+        on_due: Callable[[UnixMs], None],
+        on_change: Callable[[Change], bool] = lambda _: False,
+    ) -> None:
         self._changes = changes
         self._meters = meters
+        self._clock = clock
+        #: Told of each change first; True: something has to be looked at now.
+        self._on_change = on_change
         self._log = log
         self._on_due = on_due
         self._words: set[tuple[str, str | None]] = set()
@@ -27,6 +40,8 @@ class Reporter:
         for outcome in done:
             try:
                 for change in outcome.changes:
+                    if self._on_change(change):
+                        self._on_due(self._clock.now())
                     self._tell(change)
                 if outcome.due_at is not None:
                     self._on_due(outcome.due_at)
@@ -61,12 +76,24 @@ class Reporter:
                 since_ms=op.attention.since,
                 deadline_ms=deadline,
             )
-        if change.found_by_sweep:
-            self._meters.count("ends_missed", provider=op.provider)
+        if change.end_seen is not None:
+            self._measure(op.provider, change.end_seen)
+        if change.is_late_event:
+            self._meters.count("webhooks_late", provider=op.provider)
         if change.verdict is not None and not change.verdict.known:
             self.unknown_word(op.provider, change.verdict.word, operation_id=op.operation_id)
         if change.entries or change.is_news:
             self._changes.publish(change)
+
+    def _measure(self, provider: str, end: EndSeen) -> None:
+        """How an end came to light, and how long after it: from the provider's own time to our commit (J5)."""
+        if end.is_missed:
+            self._meters.count("ends_missed", provider=provider)
+        if end.provider_at is not None:
+            # The provider's clock may be ahead of ours: an end is never seen before it came.
+            seconds = max(0, self._clock.now() - end.provider_at) / 1000
+            road = "webhook" if end.is_announced else "sweep"
+            self._meters.observe("detection_delay_seconds", seconds, provider=provider, road=road)
 
     def unknown_word(self, provider: str, word: str | None, **where: str) -> None:
         """An undocumented status word: counted each time, logged once (N13)."""

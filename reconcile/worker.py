@@ -21,6 +21,7 @@ from reconcile.model import Operation, UnixMs
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.claims import Claim, ClaimWish, Renewal
 from reconcile.store.store import Store
+from reconcile.sweep import PATIENCE_MS, Sweeper
 
 #: How long a lease lasts, and how often it is renewed while its action runs, ms. 60 s and 20 s: a lease survives two
 #: missed renewals, and a dead owner's work waits no longer than a minute.
@@ -48,6 +49,7 @@ class Worker:
         ingest: Ingest,
         collector: Collector,
         files: Files,
+        sweeper: Sweeper,
         clock: Clock,
         supervisor: Supervisor,
         log: Any,
@@ -60,6 +62,7 @@ class Worker:
         self._ingest = ingest
         self._collector = collector
         self._files = files
+        self._sweeper = sweeper
         self._clock = clock
         self._supervisor = supervisor
         self._log = log
@@ -69,6 +72,8 @@ class Worker:
         #: By operation and fence: a row may be leased again while an action that lost it still ends.
         self._running: dict[tuple[str, int], Claim] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Providers whose list is being read; each takes one slot.
+        self._sweeping: set[str] = set()
         self._wake = asyncio.Event()
         self._sleeping_until: UnixMs | None = None
         #: When an action of a provider last began or ended, in monotonic seconds.
@@ -91,6 +96,7 @@ class Worker:
     def clock_stepped(self) -> None:
         """The wall clock was set: what was planned by it is planned anew."""
         self._renew_at = 0
+        self._sweeper.clock_stepped()
         self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -124,7 +130,9 @@ class Worker:
     async def _pass(self, stop: asyncio.Event) -> UnixMs:
         """Lease what is due and start its actions; gives the time to look again."""
         await self._keep_pauses()
+        again_at = await self._sweeper.settle()
         now = self._clock.now()
+        self._start_sweeps(stop, now, waited_ms=PATIENCE_MS)
         room = {name: self._room(peer, now) for name, peer in self._peers.items()}
         paused = frozenset(name for name, peer in self._peers.items() if not limits.may_send(peer.pause, now))
         full = {name: self._stuck_in(name) for name, left in room.items() if left <= 0 and name not in paused}
@@ -140,9 +148,10 @@ class Worker:
             return now  # what was claimed meanwhile is released at the next start, under the lock
         for claim in claimed.claims:
             self._start(claim)
+        self._start_sweeps(stop, now)
         times = [self._look_again(name, due_at) for name, due_at in claimed.next_due.items()]
         times += [self._peers[name].pause.until_ms for name in paused]
-        times += [claimed.next_expiry, claimed.next_overdue]
+        times += [claimed.next_expiry, claimed.next_overdue, again_at, self._sweeper.next_at(now)]
         times += [now + math.ceil(seconds * 1000) for name, seconds in full.items() if name not in stuck]
         return min((t for t in times if t is not None), default=_far(now))
 
@@ -182,7 +191,8 @@ class Worker:
         return self._turned_at.setdefault(provider, now) + STUCK_SECONDS - now
 
     def _busy(self, provider: str) -> int:
-        return sum(claim.operation.provider == provider for claim in self._running.values())
+        acting = sum(claim.operation.provider == provider for claim in self._running.values())
+        return acting + (provider in self._sweeping)
 
     async def _sleep(self, until: UnixMs) -> None:
         self._sleeping_until = until
@@ -194,6 +204,29 @@ class Worker:
             pass
         finally:
             self._sleeping_until = None
+
+    def _start_sweeps(self, stop: asyncio.Event, now: UnixMs, *, waited_ms: int = 0) -> None:
+        """Give a free slot to each list that is due; after the rows, unless it has waited for so long."""
+        for name in self._sweeper.ready(now, waited_ms=waited_ms):
+            if self._room(self._peers[name], now) <= 0:
+                continue
+            self._sweeping.add(name)
+            self._turned_at[name] = self._clock.monotonic()
+            task = self._supervisor.start(f"sweep:{name}", self._sweep(name, stop))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _sweep(self, name: str, stop: asyncio.Event) -> None:
+        """Read a list as long as nobody else wants the slot."""
+        peer = self._peers[name]
+        try:
+            await self._sweeper.go_on(
+                name, may_go_on=lambda: not stop.is_set() and self._room(peer, self._clock.now()) > 0
+            )
+        finally:
+            self._sweeping.discard(name)
+            self._turned_at[name] = self._clock.monotonic()
+            self._wake.set()
 
     def _start(self, claim: Claim) -> None:
         operation_id = claim.operation.operation_id

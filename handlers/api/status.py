@@ -50,6 +50,7 @@ class StatusRoutes:
                             "duplicate": events.get(name, {}).get("duplicate", 0),
                             "refused": deps.meters.total("webhooks", provider=name, answer="refused"),
                             "missed": deps.meters.total("ends_missed", provider=name),
+                            "late": deps.meters.total("webhooks_late", provider=name),
                             "unmatched": events.get(name, {}).get("unmatched", 0),
                             "last_at": bodies.rfc3339(events.get(name, {}).get("last_at")),
                         },

@@ -6,6 +6,7 @@ from reconcile.classify import classify
 from reconcile.contract import GONE_RUN_MS, GONE_RUN_READS
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, EventSeen, JobGone, JobRead, ReadFailed
+from reconcile.health import EndSeen
 from reconcile.model import Observation, Verdict, VerdictKind
 from reconcile.rules.absence import asked_again
 from reconcile.rules.ending import another_end, end, ended_as
@@ -42,7 +43,7 @@ def apply_read(draft: Draft, evidence: JobRead, *, first: bool = False, unconfir
     if op.state not in TERMINAL:
         _show(draft, observation, first=first)
     if verdict.is_end:
-        _an_end(draft, verdict, evidence, unconfirmed=unconfirmed)
+        _an_end(draft, verdict, evidence, first=first, unconfirmed=unconfirmed)
     elif op.state in TERMINAL | ENDED_REMOTELY:
         draft.contradiction(f"the job ended as {ended_as(op)}, and is now said to be {observation.word!r}")
     elif verdict.kind is VerdictKind.BLOCKED:
@@ -71,7 +72,7 @@ def _show(draft: Draft, observation: Observation, *, first: bool) -> None:
         draft.set_schedule(polls=0 if first else polls, errors=0)
 
 
-def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, unconfirmed: bool) -> None:
+def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, first: bool, unconfirmed: bool) -> None:
     op = draft.op
     if op.state in TERMINAL | ENDED_REMOTELY:
         another_end(draft, verdict, evidence.observation)
@@ -79,7 +80,10 @@ def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, unconfirmed: b
     told = f"the provider says {verdict.word}"
     if evidence.rung_by is not None:
         told += f" (read because {evidence.rung_by} rang)"
-    draft.found_by_sweep = not evidence.is_announced and not unconfirmed and draft.contract.webhook is not None
+    if not first:  # a job that had ended when we first heard of it was nobody's to announce
+        is_expected = draft.contract.webhook is not None
+        draft.end_seen = EndSeen(evidence.is_announced or unconfirmed, is_expected, evidence.observation.provider_at)
+        draft.set(end_missed=draft.end_seen.is_missed)
     if op.cancel is not None:
         told += f"; a cancel was asked at {op.cancel.requested_at} before that"
     if unconfirmed:
@@ -195,6 +199,7 @@ def event_seen(draft: Draft, evidence: EventSeen) -> None:
     op, observation = draft.op, evidence.observation
     verdict = classify(draft.contract, observation.word)
     draft.verdict = verdict
+    draft.is_late_event = op.end_missed and verdict.is_end and not evidence.is_other_content
     if evidence.is_other_content:
         draft.contradiction(f"an event id came again with other content, now {observation.word!r}")
         ring(draft)

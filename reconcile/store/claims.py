@@ -186,10 +186,11 @@ def _renew(connection: sqlite3.Connection, renewals: Sequence[Renewal]) -> Done:
 
 def _release_all(connection: sqlite3.Connection, _: None) -> Done:
     """Release every lease: under the state directory's lock no other owner can be alive."""
-    cursor = connection.execute(
-        "UPDATE schedule SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL"
-    )
-    return Done(cursor.rowcount)
+    released = 0
+    for table in ("schedule", "sweeps"):
+        sql = f"UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL"
+        released += connection.execute(sql).rowcount
+    return Done(released)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +207,18 @@ _CUT_DUE: Final = (
     "UPDATE schedule SET due_at = ? WHERE provider = ? AND due_at > ? AND (deadline_at IS NULL OR due_at < deadline_at)"
 )
 _CUT_LEASES: Final = "UPDATE schedule SET lease_until = ? WHERE lease_until > ?"
+_CUT_SWEEPS: Final = "UPDATE sweeps SET due_at = ? WHERE provider = ? AND due_at > ?"
+_CUT_SWEEP_LEASES: Final = "UPDATE sweeps SET lease_until = ? WHERE lease_until > ?"
 
 
 def _cut_waits(connection: sqlite3.Connection, cut: CutWaits) -> Done:
     latest = cut.now + cut.lease_ms
     count = connection.execute(_CUT_LEASES, (latest, latest)).rowcount
+    connection.execute(_CUT_SWEEP_LEASES, (latest, latest))
     for provider, span_ms in cut.longest_ms.items():
         latest = cut.now + span_ms
         count += connection.execute(_CUT_DUE, (latest, provider, latest)).rowcount
+        count += connection.execute(_CUT_SWEEPS, (latest, provider, latest)).rowcount
     return Done(count)
 
 

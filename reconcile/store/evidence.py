@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from reconcile import health
 from reconcile.errors import IllegalTransition, WriteRefused
 from reconcile.evidence import (
     Accepted,
@@ -18,6 +19,7 @@ from reconcile.evidence import (
     Evidence,
     FinishedAtOnce,
     JobIsHeld,
+    JobRead,
     LookedAgain,
     LookupFound,
     PersonDecided,
@@ -25,7 +27,7 @@ from reconcile.evidence import (
 from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
 from reconcile.notice import Notice
 from reconcile.states import ACTIONS, Priority, is_legal
-from reconcile.store import kept_events, lost_creates, notices, rows
+from reconcile.store import kept_events, lost_creates, notices, providers, rows
 from reconcile.store.history import Appender
 from reconcile.store.writer import Done, Kind
 
@@ -157,6 +159,8 @@ class Applier:
         self._requests: list[tuple[Any, ...]] = []
         self._observations: list[tuple[Any, ...]] = []
         self._notices: list[Notice] = []
+        #: How the newest ends of a provider came to light, where this batch added to them.
+        self._recent_ends: dict[str, str] = {}
 
     def load(self, operation_ids: Sequence[str]) -> None:
         """Read the rows that the batch concerns, in one go."""
@@ -176,6 +180,7 @@ class Applier:
         if isinstance(arrival.evidence, LookupFound) and (arrival.evidence.job_ids or op.candidates):
             self.flush()  # what this batch has decided of the neighbours is asked for by SQL
             arrival = replace(arrival, evidence=lost_creates.among_others(self._connection, key, op, arrival.evidence))
+        arrival = _with_ring(arrival, lease.ring)
         change = self._late(op, arrival) if is_stale else self._judge(op, arrival)
         if change.operation.remote_job_id not in (None, op.remote_job_id):
             change = self._unless_held(key, op, change, arrival)
@@ -199,6 +204,7 @@ class Applier:
         self._connection.executemany(_KEEP_OBSERVATION, self._observations)
         self._history.flush()
         notices.tell(self._connection, self._notices)
+        providers.keep_ends(self._connection, self._recent_ends)
         self._wide.clear()
         for written in (self._plans, self._ended, self._requests, self._observations, self._notices):
             written.clear()
@@ -233,6 +239,7 @@ class Applier:
     def _write(
         self, key: int, op: Operation, change: Change, arrival: Arrival, lease: _Lease, *, is_stale: bool
     ) -> Change:
+        change = self._count_end(op.provider, change)
         after = change.operation
         for entry in change.entries:  # the last net under decide: no illegal move is ever written
             if entry.kind is not EntryKind.MOVE or entry.from_state is None or entry.to_state is None:
@@ -260,6 +267,17 @@ class Applier:
         self._standing[op.operation_id] = (key, after)
         return replace(change, operation=after)
 
+    def _count_end(self, provider: str, change: Change) -> Change:
+        """Bring an end that an event should have told of into the provider's window (J5)."""
+        if change.end_seen is None or not change.end_seen.is_expected:
+            return change
+        recent = self._recent_ends.get(provider)
+        if recent is None:
+            recent = providers.recent_ends(self._connection, provider)
+        recent = health.with_end(recent, announced=change.end_seen.is_announced)
+        self._recent_ends[provider] = recent
+        return replace(change, recent_ends=recent)
+
     def _plan(self, key: int, op: Operation, arrival: Arrival, lease: _Lease, hold: _Hold) -> Operation:
         if op.is_terminal:
             self._ended.append((key,))
@@ -271,8 +289,12 @@ class Applier:
             # Rung while this read was under way: what it saw may be older than the ring, so another read follows.
             plan = replace(plan, due_at=min(plan.due_at, arrival.at), priority=min(plan.priority, Priority.RUNG))
         is_late = arrival.fence is not None and not hold.is_holder
+        if arrival.fence is None and isinstance(arrival.evidence, JobRead) and lease.ring is not None:
+            # A list page that was asked for before the ring: the read that is owed stays owed.
+            plan = replace(plan, due_at=min(plan.due_at, hold.was_due_at), priority=min(plan.priority, Priority.RUNG))
         makes_due = plan.due_at <= arrival.at and plan.due_at != hold.was_due_at
-        if lease.is_held and not hold.is_holder and (is_late or makes_due):
+        rings = lease.is_held or isinstance(arrival.evidence, EventSeen)
+        if rings and not hold.is_holder and (is_late or makes_due):
             lease.ring = lease.ring or arrival.cause
         if releases:
             lease.is_held = False
@@ -363,6 +385,15 @@ class Applier:
             judged = self._judge(standing, told)
             changes.append(self._write(key, standing, judged, told, self._leases[key], is_stale=False))
         return changes
+
+
+def _with_ring(arrival: Arrival, ring: str | None) -> Arrival:
+    """A read that was under way when an event rang, or shows a job that waits for its read, was announced too (J5)."""
+    evidence = arrival.evidence
+    if ring is None or not isinstance(evidence, JobRead) or evidence.is_announced:
+        return arrival
+    told = replace(evidence, rung_by=ring)
+    return replace(arrival, evidence=told) if told.is_announced else arrival
 
 
 def after_head(before: Operation, after: Operation) -> Operation:

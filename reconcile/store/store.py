@@ -38,6 +38,7 @@ from reconcile.store.notices import Acknowledgement, Standing
 from reconcile.store.providers import Known
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
+from reconcile.store.sweeps import Sweeps
 from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, is_broken, open_writer
 
 #: Rows of a list or a history that one read gives at most.
@@ -56,7 +57,9 @@ class Store:
         reader: Connection,
         scanner: Connection,
         kinds: tuple[Kind, Kind, Kind, Kind],
+        sweeps: Sweeps,
     ) -> None:
+        self.sweeps = sweeps
         self._group = group
         self._writer = writer
         self._reader = reader
@@ -239,13 +242,6 @@ class Store:
         """How one attempt adds up; on a connection of its own, since it reads every row."""
         return await items.tally(self._scanner, operation_id, attempt)
 
-    async def known_providers(self) -> dict[str, Known]:
-        """Every provider that was configured at some time. Raises: StoreError."""
-        try:
-            return await providers.load(self._reader)
-        except sqlite3.Error as fault:
-            raise _store_error(f"the providers cannot be read: {fault}", fault) from fault
-
     async def open_at(self) -> tuple[OpenAt, ...]:
         """How many operations are open, by provider and by where they were started. Raises: StoreError."""
         try:
@@ -263,6 +259,13 @@ class Store:
             return await pauses.load(self._reader)
         except sqlite3.Error as fault:
             raise _store_error(f"the pauses cannot be read: {fault}", fault) from fault
+
+    async def known_providers(self) -> dict[str, Known]:
+        """Every provider that was configured at some time. Raises: StoreError."""
+        try:
+            return await providers.load(self._reader)
+        except sqlite3.Error as fault:
+            raise _store_error(f"the providers cannot be read: {fault}", fault) from fault
 
     async def counts(self) -> dict[str, int]:
         """Operations by state."""
@@ -343,7 +346,7 @@ async def open_store(
             raise _store_error(f"{path} cannot be opened: {fault}", fault) from fault
         raise
     kinds = (starts.kind(judge), evidence.kind(judge), events.kind(judge, has_read), claims.claim_kind())
-    return Store(group, opened[0], opened[1], opened[2], kinds)
+    return Store(group, opened[0], opened[1], opened[2], kinds, Sweeps(group, opened[2], judge))
 
 
 def _store_error(told: str, fault: sqlite3.Error) -> StoreError:

@@ -209,7 +209,8 @@ def test_a_read_at_the_end_of_a_pause_that_shows_an_end_was_found_by_no_event() 
     for rung_by, found in (("event:evt_1", False), ("pause:test", True), (None, True)):
         end = JobRead(Observation("done", "job_1"), rung_by=rung_by)
         change = step(in_state(S.OBSERVATION_FAILED), end, contract=replace(CONTRACT, webhook=HOOKS))
-        assert change.found_by_sweep is found
+        assert change.end_seen is not None
+        assert change.end_seen.is_missed is found
 
 
 def test_with_healthy_webhooks_polls_are_spread_up_to_the_sweep() -> None:

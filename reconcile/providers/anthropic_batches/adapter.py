@@ -24,15 +24,13 @@ from reconcile.fingerprint import canonical_json
 from reconcile.model import JsonObject, Observation, Operation, ResultRef
 from reconcile.provider import HttpRequest, HttpResponse, Item, JsonLines, Page, Purpose, Step
 from reconcile.providers.anthropic_batches import bodies, start
-from reconcile.providers.anthropic_batches.contract import CONTRACT
+from reconcile.providers.anthropic_batches.contract import CONTRACT, PAGE_SIZE
 from reconcile.read_json import listing, read_id, read_object
 
 CREATE: Final = "create"
 #: The version of the API that these bodies belong to: API reference, "Versions".
 _VERSION: Final = {"anthropic-version": "2023-06-01"}
 _SENDS_JSON: Final = {**_VERSION, "content-type": "application/json"}
-#: Batches on one list page: the most that the API reference allows.
-PAGE_SIZE: Final = 1_000
 _BATCHES: Final = "messages/batches"
 
 
@@ -112,7 +110,7 @@ class AnthropicBatches:
         entries = listing(body, "data")
         if entries is None:
             return ReadFailed("unreadable")
-        return Page(tuple(bodies.listed(entries)), bodies.next_cursor(body, entries))
+        return Page.of(bodies.listed(entries), next=bodies.next_cursor(body, entries))
 
     def marker(self, op: Operation) -> str | None:  # noqa: ARG002 - one shape for all providers
         """None: a batch bears nothing that we could put there."""

@@ -89,12 +89,12 @@ def _totals(counts: Mapping[str, JsonValue]) -> tuple[int | None, int | None]:
     return sum(known) if known else None, total or None
 
 
-def listed(entries: list[JsonValue]) -> Iterator[Observation]:
+def listed(entries: list[JsonValue]) -> Iterator[tuple[Observation, dict[str, JsonValue]]]:
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("id") is None:
             continue
         try:
-            yield observation(entry)
+            yield observation(entry), entry
         except Unreadable:
             continue
 

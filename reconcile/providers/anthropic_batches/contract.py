@@ -30,6 +30,9 @@ WORDS: Final[Mapping[str, Word]] = {
     "ended+expired": Word(VerdictKind.EXPIRED, may_hold_results=True),
 }
 
+#: Batches on one list page: the most that the API reference allows.
+PAGE_SIZE: Final = 1_000
+
 CONTRACT: Final = Contract(
     kind=KIND,
     version=1,
@@ -40,7 +43,7 @@ CONTRACT: Final = Contract(
     operation_type="batch",
     result_within_ms=25 * _HOUR,
     idempotency="none",
-    lookup=Lookup(is_sure=False, lag_ms=5 * _MINUTE, skew_ms=5 * _MINUTE),
+    lookup=Lookup(is_sure=False, lag_ms=5 * _MINUTE, skew_ms=5 * _MINUTE, page_size=PAGE_SIZE),
     cancel=CancelTerms(
         is_repeatable=False,
         may_remain=(
@@ -65,6 +68,7 @@ CONTRACT: Final = Contract(
         "lookup.lag_ms": "arbitrary: no page says how soon a new batch is listed",
         "lookup.max_pages": "arbitrary: 20,000 batches; the walk ends sooner, at batches older than the operation",
         "lookup.skew_ms": f"{_REFERENCE}/list: newest first; five minutes of clock difference are arbitrary",
+        "lookup.page_size": f"{_REFERENCE}/list: the most that is allowed",
         "cancel.within_ms": "arbitrary, the default for every provider: no page says how long a cancel takes",
         "results_kept_ms": f"{_GUIDE}: 29 days after the creation, so 28 after the end at least",
         "create_within_ms": "arbitrary, the default for every provider",

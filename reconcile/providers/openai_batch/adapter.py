@@ -27,14 +27,12 @@ from reconcile.fingerprint import canonical_json
 from reconcile.model import JsonObject, Observation, Operation, ResultRef
 from reconcile.provider import FilePart, HttpRequest, HttpResponse, Item, Multipart, Page, Purpose, Step
 from reconcile.providers.openai_batch import bodies, start
-from reconcile.providers.openai_batch.contract import CONTRACT
+from reconcile.providers.openai_batch.contract import CONTRACT, PAGE_SIZE
 from reconcile.read_json import listing, mapping, read_id, read_object, read_path_id
 from reconcile.schedule import read_time_ms
 
 UPLOAD: Final = "upload"
 CREATE: Final = "create"
-#: Batches on one list page: the most that the API reference allows.
-PAGE_SIZE: Final = 100
 #: Answers to an upload that no repetition of the same bytes will change.
 _UPLOAD_REFUSED: Final = frozenset({400, 413, 422})
 
@@ -119,7 +117,7 @@ class OpenAIBatch:
         entries = listing(body, "data")
         if entries is None:
             return ReadFailed("unreadable")
-        return Page(tuple(bodies.listed(entries)), bodies.next_cursor(body, entries))
+        return Page.of(bodies.listed(entries), next=bodies.next_cursor(body, entries))
 
     def marker(self, op: Operation) -> str | None:
         """The file we uploaded for this operation alone. A file that the client named may serve several batches."""

@@ -112,12 +112,12 @@ def _marker(batch: Mapping[str, JsonValue]) -> str | None:
         return None
 
 
-def listed(entries: list[JsonValue]) -> Iterator[Observation]:
+def listed(entries: list[JsonValue]) -> Iterator[tuple[Observation, dict[str, JsonValue]]]:
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("id") is None:
             continue
         try:
-            yield observation(entry)
+            yield observation(entry), entry
         except Unreadable:
             continue
 

@@ -33,6 +33,9 @@ WORDS: Final[Mapping[str, Word]] = {
     "cancelled": Word(VerdictKind.CANCELLED, may_hold_results=True),
 }
 
+#: Batches on one list page: the most that the API reference allows.
+PAGE_SIZE: Final = 100
+
 CONTRACT: Final = Contract(
     kind=KIND,
     version=1,
@@ -43,7 +46,7 @@ CONTRACT: Final = Contract(
     operation_type="batch",
     result_within_ms=26 * _HOUR,
     idempotency="none",
-    lookup=Lookup(is_sure=True, lag_ms=5 * _MINUTE),
+    lookup=Lookup(is_sure=True, lag_ms=5 * _MINUTE, page_size=PAGE_SIZE),
     cancel=CancelTerms(
         is_repeatable=False,
         may_remain=(
@@ -66,6 +69,7 @@ CONTRACT: Final = Contract(
         "result_within_ms": f"{_GUIDE}: a window of 24 h; the two hours on top for validation and files are arbitrary",
         "lookup.lag_ms": "arbitrary: no page says how soon a new batch is listed",
         "lookup.max_pages": "arbitrary: 2,000 batches, as many as one hour may create",
+        "lookup.page_size": f"{_REFERENCE}/list: the most that is allowed",
         "cancel.within_ms": f"{_REFERENCE}/cancel: up to 10 minutes; the five on top are arbitrary",
         "webhook.tolerance_seconds": "the official SDK's default, both ways",
         "webhook.retries_ms": _WEBHOOKS,

@@ -258,6 +258,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     item_mark="0123456789ab",
     ruled_out=("job_3",),
     by_count=True,
+    end_missed=True,
     contradictions=2,
     parent="op_0",
     adopted=True,
