@@ -11,9 +11,9 @@ from yarl import URL
 
 from daemon.config import Config
 from reconcile.absence import OpenAt, Served
-from reconcile.client import Peer
 from reconcile.errors import ConfigError
 from reconcile.model import Absence
+from reconcile.peer import Peer
 from reconcile.registry import KINDS, provider_for
 from reconcile.store.store import Store
 

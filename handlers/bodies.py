@@ -16,9 +16,9 @@ from reconcile.decide import next_action
 from reconcile.decisions import open_to
 from reconcile.model import Absence, Operation, UnixMs
 from reconcile.states import CANCELLING, CREATING, STATUS_OF, WATCHING, State
-from reconcile.store.evidence import Seen
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import ItemView
+from reconcile.store.kept import Seen
 
 #: Bounds of `poll_after_seconds`: never a hot loop, never so long that a reader forgets.
 MIN_POLL_AFTER: Final = 1

@@ -11,10 +11,10 @@ from typing import Any, Final
 from aiohttp import web
 
 from handlers.problem import RETRY_SECONDS, Handler
-from reconcile.client import Peer
 from reconcile.errors import BodyTooLarge, StoreError, Unreadable, WebhookRefused
 from reconcile.ingest import Ingest
 from reconcile.model import Observation
+from reconcile.peer import Peer
 from reconcile.provider import Headers
 from reconcile.seams import Clock, Meters
 from reconcile.signatures import SCHEMES, Key

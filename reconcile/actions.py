@@ -6,7 +6,7 @@ from typing import Any, Final
 from reconcile import limits
 from reconcile.absence import question
 from reconcile.answers import ACCOUNT_OR_PATH
-from reconcile.client import Client, Exchange, Peer
+from reconcile.client import Client, Exchange
 from reconcile.collect import Collector, Outcome
 from reconcile.decide import next_action
 from reconcile.errors import NotSent, Unreadable
@@ -32,6 +32,7 @@ from reconcile.files import Files
 from reconcile.ingest import Ingest
 from reconcile.lookup import Looker, owes_second_look
 from reconcile.model import Change, Operation
+from reconcile.peer import Peer
 from reconcile.provider import Step, TakesInput
 from reconcile.read_json import read_json
 from reconcile.seams import Clock

@@ -8,22 +8,21 @@ import hashlib
 import os
 import re
 import ssl
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
 
 import aiohttp
 from yarl import URL
 
 from reconcile import inflate, limits, schedule
-from reconcile.absence import absence_of, origin_of
+from reconcile.absence import origin_of
 from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
 from reconcile.files import CHUNK, Files
-from reconcile.limits import NO_PAUSE, Allowance, Pause, Rate
-from reconcile.model import Absence, Operation, UnixMs
-from reconcile.provider import Headers, HttpRequest, HttpResponse, JsonLines, Multipart, Provider, Purpose
+from reconcile.model import Operation, UnixMs
+from reconcile.peer import Peer, Traced
+from reconcile.provider import Headers, HttpRequest, HttpResponse, JsonLines, Multipart, Purpose
 from reconcile.redact import Redactor
 from reconcile.seams import Clock, Dice
 
@@ -38,69 +37,11 @@ SLOWEST_BYTES: Final = 100_000
 #: Seconds an unused connection is kept. 4: uvicorn, behind several providers, closes after 5, and a request that meets
 #: the closing connection would leave a create unknown for nothing.
 KEEPALIVE_SECONDS: Final = 4
-#: Requests that an error rate is told over. 100: arbitrary.
-RECENT: Final = 100
 #: What a request may end with instead of an answer.
 FAULTS: Final = (aiohttp.ClientError, TimeoutError, OSError, ProviderError, ValueError)
 #: What a URL can be made of (RFC 3986, 2).
 _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
 _CREATES: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
-
-
-class Traced(Protocol):
-    """What a request is sent for: an operation, or a sweep of many."""
-
-    @property
-    def trace_id(self) -> str:
-        """32 hex digits (W3C trace context)."""
-        ...
-
-    @property
-    def origin(self) -> str | None:
-        """Where an operation was started; None: it may be asked about wherever its provider is."""
-        ...
-
-
-@dataclass(slots=True)
-class Peer:
-    """One configured provider account: its adapter, where it lives, what proves us, and how it fares right now."""
-
-    name: str
-    provider: Provider
-    base_url: URL
-    #: Secret headers, sent to `base_url`'s origin and nowhere else (F6).
-    credentials: Mapping[str, str]
-    #: The credential's name for the record, never its value (A7).
-    credential_name: str | None = None
-    #: Origins of earlier addresses of the same account: operations that were started there are its own (`moved_from`).
-    earlier: frozenset[str] = frozenset()
-    #: Set where the configuration does not name it any more: its operations stand, and nothing is ever sent.
-    absence: Absence | None = None
-    pause: Pause = NO_PAUSE
-    allowance: Allowance = field(default_factory=Allowance)
-    #: How the last requests went, for people: True where an answer came that was no error of the provider.
-    recent: "deque[bool]" = field(default_factory=lambda: deque(maxlen=RECENT))
-    last_good_read_at: UnixMs | None = None
-
-    @property
-    def origin(self) -> str:
-        """Scheme, host and port of its address."""
-        return origin_of(self.base_url)
-
-    @property
-    def origins(self) -> frozenset[str] | None:
-        """The origins of the operations that it may be asked about; None: of none."""
-        return None if self.absence is not None else self.earlier | {self.origin}
-
-    def absence_for(self, op: Traced) -> Absence | None:
-        """Why it may not be asked about `op`; None: it may."""
-        return absence_of(self.origins, op.origin)
-
-    @property
-    def rate(self) -> Rate:
-        """What the contract, or the operator, allows."""
-        per_second = self.provider.contract.limits.requests_per_second
-        return Rate(per_second=per_second, burst=max(1, self.provider.contract.limits.concurrency))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from itertools import islice
 from typing import Any, Final
 
 from reconcile import conclude, marks, promises
-from reconcile.client import Client, Exchange, Peer, Stream
+from reconcile.client import Client, Exchange, Stream
 from reconcile.errors import OutcomeUnknown, ProviderError, Unreadable
 from reconcile.evidence import Collected, CollectFailed, ResultIsFailure
 from reconcile.files import Files, FileWriter
 from reconcile.json_schema import Schema
 from reconcile.model import SAYS_DONE, Operation, Problems, ResultInfo, ResultRef, Summary, UnixMs, Verdict, VerdictKind
+from reconcile.peer import Peer
 from reconcile.provider import Headers, HttpRequest, HttpResponse, Item
 from reconcile.read_json import JsonValue
 from reconcile.schedule import retry_after_ms

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from reconcile.client import Peer
 from reconcile.decisions import Decision
 from reconcile.errors import NotOpen, StoreBusy, WriteRefused
 from reconcile.evidence import CancelAsked, Evidence, InputAsked, PersonDecided
 from reconcile.files import Files
 from reconcile.ingest import Ingest
 from reconcile.model import Operation
+from reconcile.peer import Peer
 from reconcile.seams import Dice
 
 #: The beginning of an input's id; its spool file bears it after the operation's own.

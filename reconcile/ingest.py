@@ -22,7 +22,8 @@ from reconcile.report import Reporter
 from reconcile.schedule import Pace
 from reconcile.seams import Clock, Dice
 from reconcile.store.events import EventRecord
-from reconcile.store.evidence import Arrival, Judge, ObservationRecord, RequestRecord
+from reconcile.store.evidence import Arrival, Judge
+from reconcile.store.kept import ObservationRecord, RequestRecord
 from reconcile.store.store import Store
 from reconcile.store.sweeps import ListedJob, PageKept, PageRecord
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from reconcile import marks
-from reconcile.client import Client, Exchange, Peer, Stream
+from reconcile.client import Client, Exchange, Stream
 from reconcile.contract import Lookup
 from reconcile.errors import ProviderError, Unreadable
 from reconcile.evidence import Accepted, LookedAgain, LookupFound, ReadFailed
 from reconcile.model import Observation, Operation, ResultRef
+from reconcile.peer import Peer
 from reconcile.provider import HttpResponse, Page, Purpose
 from reconcile.seams import Clock
 from reconcile.states import State

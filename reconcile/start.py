@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconcile import deadlines, marks
-from reconcile.client import Peer
 from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBusy, WriteRefused
 from reconcile.files import Files, FileWriter
 from reconcile.fingerprint import canonical_json, fingerprint
 from reconcile.model import JsonObject, Operation, Schedule, Spans
+from reconcile.peer import Peer
 from reconcile.promises import Expected
 from reconcile.seams import Clock, Dice
 from reconcile.states import Priority, State

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from reconcile import listing, schedule
-from reconcile.client import Client, Exchange, Peer
+from reconcile.client import Client, Exchange
 from reconcile.contract import Contract, Lookup
 from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.evidence import ReadFailed
 from reconcile.ingest import Ingest
 from reconcile.model import UnixMs
 from reconcile.paces import Paces, Watch
+from reconcile.peer import Peer
 from reconcile.provider import Page, Purpose
 from reconcile.schedule import Pace
 from reconcile.seams import Clock, Dice

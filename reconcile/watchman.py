@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from reconcile import absence, limits, notices
 from reconcile.absence import Served
-from reconcile.client import Peer
 from reconcile.errors import StoreBroken, StoreError
 from reconcile.files import Files
 from reconcile.model import UnixMs
 from reconcile.notice import Notice
+from reconcile.peer import Peer
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.store import Store
 from reconcile.worker import LEASE_MS

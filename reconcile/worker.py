@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from reconcile import limits
 from reconcile.actions import Act, Rooms
-from reconcile.client import Client, Peer
+from reconcile.client import Client
 from reconcile.collect import Collector
 from reconcile.errors import LeaseLost, StoreBroken, StoreError
 from reconcile.files import Files
 from reconcile.ingest import Ingest
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
+from reconcile.peer import Peer
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.claims import Claim, ClaimWish, Renewal
 from reconcile.store.store import Store

@@ -12,13 +12,14 @@ from typing import Any
 import aiohttp
 
 from daemon import demo
+from daemon.assembly import Seams, version
 from daemon.cli import exits
 from daemon.config import Listener, load
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
 from daemon.sections import DEFAULT_FILE
-from daemon.service import Seams, serve, version
+from daemon.service import serve
 from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin
 from reconcile.errors import (

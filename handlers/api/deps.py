@@ -6,11 +6,11 @@ from typing import Any
 
 from handlers import bodies
 from reconcile.changes import Changes
-from reconcile.client import Peer
 from reconcile.contract import Contract
 from reconcile.desk import Desk
 from reconcile.files import Files
 from reconcile.model import Operation
+from reconcile.peer import Peer
 from reconcile.seams import Clock, Dice, Meters
 from reconcile.start import Starter
 from reconcile.store.store import Store

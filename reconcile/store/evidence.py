@@ -29,33 +29,8 @@ from reconcile.notice import Notice
 from reconcile.states import ACTIONS, Priority, is_legal
 from reconcile.store import kept_events, lost_creates, notices, providers, rows
 from reconcile.store.history import Appender
+from reconcile.store.kept import Keeper, ObservationRecord, RequestRecord
 from reconcile.store.writer import Done, Kind
-
-
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
-    """What is kept of a request we sent (A7)."""
-
-    request_id: str
-    purpose: str
-    attempt: int
-    sent_at: UnixMs
-    ended_at: UnixMs
-    status: int | None
-    error_class: str | None
-    remote_request_id: str | None
-    credential: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ObservationRecord:
-    """What is kept of an observation that told something new (C9)."""
-
-    observation_id: str
-    road: str
-    raw: bytes
-    observation: Observation | None = None
-    error_class: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +53,6 @@ class Arrival:
     observation: ObservationRecord | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One kept observation as it is shown; `number` grows in the order of keeping."""
-
-    number: int
-    observation_id: str
-    at: UnixMs
-    road: str
-    word: str | None
-    remote_status: str | None
-    verdict: str | None
-    known: int
-    error_class: str | None
-    request_id: str | None
-    contract_version: int
-    raw: bytes
-
-
 Judge = Callable[[Operation, Arrival], Change]
 
 _LEASES: Final = (
@@ -110,15 +67,6 @@ _PLAN: Final = (
     " lease_owner = CASE WHEN ? THEN NULL ELSE lease_owner END,"
     " lease_until = CASE WHEN ? THEN NULL ELSE lease_until END WHERE key = ?"
 )
-_KEEP_REQUEST: Final = "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-#: Kept observations of one operation after a number, oldest first.
-OBSERVATIONS: Final = (
-    "SELECT n.number, n.observation_id, n.at, n.road, n.word, n.remote_status, n.verdict, n.known,"
-    " n.error_class, n.request_id, n.contract_version, n.raw"
-    " FROM observations n JOIN operations o ON o.key = n.operation_key"
-    " WHERE o.operation_id = ? AND n.number > ? ORDER BY n.number LIMIT ?"
-)
-_KEEP_OBSERVATION: Final = "INSERT INTO observations VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 #: Another operation that holds a job; those that ended without the job's own end hold none (N5).
 _HOLDER: Final = (
     "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND key <> ?"
@@ -156,8 +104,7 @@ class Applier:
         self._wide: dict[int, Operation] = {}
         self._plans: list[tuple[Any, ...]] = []
         self._ended: list[tuple[int]] = []
-        self._requests: list[tuple[Any, ...]] = []
-        self._observations: list[tuple[Any, ...]] = []
+        self._keeper = Keeper(connection)
         self._notices: list[Notice] = []
         #: How the newest ends of a provider came to light, where this batch added to them.
         self._recent_ends: dict[str, str] = {}
@@ -187,7 +134,7 @@ class Applier:
         if change.refusal is not None:
             return Done(change, (change,))
         change = self._write(key, op, change, arrival, lease, is_stale=is_stale)
-        self._keep(key, change, arrival)
+        self._keeper.keep(key, change, arrival.requests, arrival.observation, arrival.at)
         changes = [change]
         if change.operation.remote_job_id is not None and op.remote_job_id is None:
             changes += self._apply_kept_events(key, change.operation, arrival)
@@ -200,13 +147,12 @@ class Applier:
         rows.update(self._connection, list(self._wide.items()))
         self._connection.executemany(_PLAN, self._plans)
         self._connection.executemany("DELETE FROM schedule WHERE key = ?", self._ended)
-        self._connection.executemany(_KEEP_REQUEST, self._requests)
-        self._connection.executemany(_KEEP_OBSERVATION, self._observations)
+        self._keeper.flush()
         self._history.flush()
         notices.tell(self._connection, self._notices)
         providers.keep_ends(self._connection, self._recent_ends)
         self._wide.clear()
-        for written in (self._plans, self._ended, self._requests, self._observations, self._notices):
+        for written in (self._plans, self._ended, self._notices):
             written.clear()
 
     def _unless_held(self, key: int, op: Operation, change: Change, arrival: Arrival) -> Change:
@@ -320,44 +266,6 @@ class Applier:
             )
         )
         return replace(op, schedule=plan)
-
-    def _keep(self, key: int, change: Change, arrival: Arrival) -> None:
-        if not (change.is_news or change.entries):
-            return
-        for sent in arrival.requests:
-            self._requests.append(
-                (
-                    sent.request_id,
-                    key,
-                    sent.purpose,
-                    sent.attempt,
-                    sent.sent_at,
-                    sent.ended_at,
-                    sent.status,
-                    sent.error_class,
-                    sent.remote_request_id,
-                    sent.credential,
-                )
-            )
-        observed = arrival.observation
-        if observed is not None:
-            seen = observed.observation or Observation(None)
-            self._observations.append(
-                (
-                    observed.observation_id,
-                    key,
-                    arrival.at,
-                    observed.road,
-                    seen.word,
-                    seen.remote_status or seen.word,
-                    change.verdict.kind if change.verdict else None,
-                    change.verdict.known if change.verdict else True,
-                    observed.error_class,
-                    arrival.requests[-1].request_id if arrival.requests else None,
-                    change.contract_version,
-                    observed.raw,
-                )
-            )
 
     def adopt(self, key: int, op: Operation, at: UnixMs, draw: float) -> list[Change]:
         """Judge the events that were kept for the job of an adopted operation."""

@@ -20,6 +20,7 @@ from reconcile.store import (
     grounds,
     history,
     items,
+    kept,
     lost_creates,
     notices,
     pauses,
@@ -30,10 +31,11 @@ from reconcile.store import (
 from reconcile.store.absence import Roused
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.events import EventRecord, HasRead
-from reconcile.store.evidence import Arrival, Judge, Seen
+from reconcile.store.evidence import Arrival, Judge
 from reconcile.store.grounds import Grounds
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place, Tally
+from reconcile.store.kept import Seen
 from reconcile.store.notices import Acknowledgement, Standing
 from reconcile.store.providers import Known
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
@@ -211,7 +213,7 @@ class Store:
 
     async def observations(self, operation_id: str, *, after: int = 0, limit: int = MAX_PAGE) -> list[Seen]:
         """What was observed of an operation after a number, oldest first."""
-        found = await self._reader.execute_fetchall(evidence.OBSERVATIONS, (operation_id, after, limit))
+        found = await self._reader.execute_fetchall(kept.OBSERVATIONS, (operation_id, after, limit))
         return [Seen(*row) for row in found]
 
     async def candidates(self, op: Operation) -> tuple[str, ...]:

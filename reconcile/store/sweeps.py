@@ -14,7 +14,8 @@ from reconcile.evidence import JobRead
 from reconcile.listing import Stands, is_news
 from reconcile.model import JsonObject, Observation, Progress, UnixMs, Verdict
 from reconcile.states import LISTED, Priority, State
-from reconcile.store.evidence import Applier, Arrival, Judge, ObservationRecord, RequestRecord
+from reconcile.store.evidence import Applier, Arrival, Judge
+from reconcile.store.kept import ObservationRecord, RequestRecord
 from reconcile.store.schema import Connection
 from reconcile.store.writer import Done, GroupCommit, Kind, is_broken
 

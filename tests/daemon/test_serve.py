@@ -23,10 +23,11 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
+from daemon.assembly import Seams
 from daemon.config import parse
 from daemon.meters import Counts
 from daemon.runtime import open_sqlite
-from daemon.service import Seams, StateLock, serve
+from daemon.service import StateLock, serve
 from handlers import webhooks
 from reconcile.errors import AlreadyRunning, ConfigError
 from tests.handlers.ground import (

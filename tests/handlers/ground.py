@@ -26,10 +26,10 @@ import structlog
 from aiohttp import web
 from structlog.testing import LogCapture
 
+from daemon.assembly import Daemon, Seams, assemble
 from daemon.config import Config, ProviderConfig, parse
 from daemon.meters import Counts
 from daemon.runtime import open_sqlite
-from daemon.service import Daemon, Seams, assemble
 from handlers.access import own_hosts
 from reconcile.evidence import Accepted, Collected, CreateUnknown, Evidence, JobRead, StepDone
 from reconcile.model import Change, Observation, Operation, ResultInfo, ResultRef, Summary

@@ -20,7 +20,6 @@ import pytest
 from yarl import URL
 
 from handlers import bodies
-from reconcile.client import Peer
 from reconcile.evidence import Accepted, JobRead, StepDone
 from reconcile.files import Files
 from reconcile.model import (
@@ -34,6 +33,7 @@ from reconcile.model import (
     Verdict,
     VerdictKind,
 )
+from reconcile.peer import Peer
 from reconcile.registry import provider_for
 from reconcile.start import Starter, StartWish
 from reconcile.states import State

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reconcile import conclude
 from reconcile.actions import Act, Rooms
 from reconcile.classify import classify
-from reconcile.client import Exchange, Peer
+from reconcile.client import Exchange
 from reconcile.collect import Caps, Collector, add_up
 from reconcile.decide import decide
 from reconcile.errors import RequestInvalid, Unreadable
@@ -34,6 +34,7 @@ from reconcile.evidence import (
 )
 from reconcile.limits import NO_PAUSE
 from reconcile.model import Change, Observation, Operation, RemoteError, ResultInfo, ResultRef, Summary, VerdictKind
+from reconcile.peer import Peer
 from reconcile.provider import HttpRequest, HttpResponse, JsonLines, Page, Purpose
 from reconcile.providers.anthropic_batches.adapter import AnthropicBatches
 from reconcile.providers.anthropic_batches.contract import CONTRACT

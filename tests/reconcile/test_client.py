@@ -17,10 +17,11 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from reconcile import client
-from reconcile.client import CREATE_SECONDS, Client, Exchange, Peer
+from reconcile.client import CREATE_SECONDS, Client, Exchange
 from reconcile.errors import NotSent, OutcomeUnknown
 from reconcile.files import CHUNK, Files
 from reconcile.model import Absence, ResultRef
+from reconcile.peer import Peer
 from reconcile.provider import FilePart, HttpRequest, JsonLines, Multipart, Purpose
 from reconcile.redact import Redactor
 from reconcile.registry import provider_for

@@ -16,12 +16,13 @@ import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from reconcile.client import Client, Peer
+from reconcile.client import Client
 from reconcile.contract import Lookup
 from reconcile.evidence import Accepted, LookedAgain, LookupFound, ReadFailed
 from reconcile.files import Files
 from reconcile.lookup import MAX_PEEK, MAX_PEEKS, Looked, Looker, owes_second_look
 from reconcile.model import Operation
+from reconcile.peer import Peer
 from reconcile.provider import Purpose
 from reconcile.providers.anthropic_batches.adapter import AnthropicBatches
 from reconcile.providers.anthropic_batches.contract import CONTRACT

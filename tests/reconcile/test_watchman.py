@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from reconcile.client import Peer
 from reconcile.evidence import DeadlinePassed
 from reconcile.limits import NO_PAUSE, Pause
+from reconcile.peer import Peer
 from reconcile.store.claims import ClaimWish
 from reconcile.store.writer import Hooks
 from tests.handlers.ground import NOON, Ground, running

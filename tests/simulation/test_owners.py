@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from daemon.service import Daemon, assemble
+from daemon.assembly import Daemon, assemble
 from reconcile import worker as leases
 from tests.simulation.invariants import check
 from tests.simulation.seams import SeededDice

@@ -18,11 +18,12 @@ from pathlib import Path
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from daemon.assembly import Seams
 from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
-from daemon.service import Seams, serve
+from daemon.service import serve
 from reconcile.model import UnixMs
 from reconcile.redact import Redactor
 

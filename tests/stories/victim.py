@@ -23,11 +23,12 @@ from typing import Any, Final
 
 import aiohttp
 
+from daemon.assembly import Seams
 from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
-from daemon.service import Seams, serve
+from daemon.service import serve
 from reconcile.redact import Redactor
 from reconcile.store.writer import Hooks
 

@@ -21,7 +21,8 @@ from reconcile.model import Change, Observation, Operation
 from reconcile.states import State
 from reconcile.store.claims import Claim, Claimed, ClaimWish
 from reconcile.store.events import EventRecord, HasRead
-from reconcile.store.evidence import Arrival, Judge, ObservationRecord, RequestRecord
+from reconcile.store.evidence import Arrival, Judge
+from reconcile.store.kept import ObservationRecord, RequestRecord
 from reconcile.store.schema import Opener
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.store import Store, open_store

@@ -15,7 +15,7 @@ from reconcile.ingest import judge_by
 from reconcile.model import Observation, Progress
 from reconcile.schedule import Pace
 from reconcile.states import Priority, State
-from reconcile.store.evidence import RequestRecord
+from reconcile.store.kept import RequestRecord
 from reconcile.store.sweeps import Begin, ListedJob, PageKept, PageRecord, Spread, SweepEnd, SweepWish
 from tests.reconcile.rows import BASE, CAP, CONTRACT, HOUR, MINUTE, NOW
 from tests.reconcile.store.ground import Ground, Statements, accepted, event, opened, operation, read

@@ -1,0 +1,308 @@
+"""The rooms of one process put together, the same in production and in a simulated world: only the seams differ."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from daemon.config import Config, ProviderConfig
+from daemon.standing import Standing, held_against
+from handlers.api.app import build_local_app
+from handlers.api.deps import LocalDeps
+from handlers.webhooks import PublicDeps, build_public_app
+from reconcile.absence import origin_of
+from reconcile.changes import Changes
+from reconcile.client import Client
+from reconcile.collect import Caps, Collector
+from reconcile.contract import Contract
+from reconcile.desk import Desk
+from reconcile.errors import ConfigError, StoreError
+from reconcile.files import Files
+from reconcile.ingest import Ingest, judge_by
+from reconcile.paces import Paces
+from reconcile.peer import Peer
+from reconcile.redact import Redactor
+from reconcile.report import Reporter
+from reconcile.seams import Clock, Dice, Meters, Supervisor
+from reconcile.start import Starter
+from reconcile.store.events import HasRead
+from reconcile.store.schema import Opener
+from reconcile.store.store import Store, open_store
+from reconcile.store.writer import Hooks
+from reconcile.sweep import Sweeper
+from reconcile.upkeep import Found, Upkeep
+from reconcile.watchman import Watchman
+from reconcile.worker import Worker
+
+
+@dataclass(slots=True)
+class Seams:
+    """Everything that differs between production and a simulated world."""
+
+    clock: Clock
+    dice: Dice
+    supervisor: Supervisor
+    meters: Meters
+    opener: Opener
+    connector: Callable[[], aiohttp.BaseConnector]
+    log: Any
+    hooks: Hooks = field(default_factory=Hooks)
+    file_hook: Callable[[str, Path], None] | None = None
+
+
+@dataclass(slots=True)
+class Daemon:
+    """An assembled daemon, not yet listening."""
+
+    store: Store
+    peers: Mapping[str, Peer]
+    paces: Paces
+    sweeper: Sweeper
+    worker: Worker
+    watchman: Watchman
+    upkeep: Upkeep
+    client: Client
+    ingest: Ingest
+    changes: Changes
+    public: web.Application
+    local: web.Application
+    token: str
+    standing: Standing
+    clock: Clock
+    supervisor: Supervisor
+    log: Any
+
+    async def recover(self) -> None:
+        """What every start does under the lock, before it listens; the writer must be running. Raises: StoreError."""
+        await self.store.release_all()
+        await self.store.know_providers(self.standing.kinds)
+        await self._rouse()
+        await self.sweeper.recall()
+        await self.worker.recall_pauses()
+        await self.watchman.cut_waits()  # the last process may have written them by a clock that was ahead
+        self.supervisor.start("upkeep", self._tidy(self.upkeep.look()))
+
+    async def _rouse(self) -> None:
+        """Make due what the configuration of this start concerns, and say so."""
+        roused = await self.store.rouse(self.standing.served, self.clock.now())
+        for name, count in roused.back.items():
+            self.log.info("provider_back", provider=name, operations=count)
+        for (name, absence), count in self.standing.absent().items():
+            self.log.warning(absence.value, provider=name, operations=count)
+
+    async def _tidy(self, found: Found) -> None:
+        try:
+            await self.upkeep.tidy(found)
+        except StoreError as fault:
+            self.log.warning("not_tidied", error=str(fault))  # the next start looks again
+
+
+def version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return metadata.version("reconciled")
+    except metadata.PackageNotFoundError:
+        return "0+uninstalled"
+
+
+async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str]) -> Daemon:
+    """Open the store and put the rooms together; only under the lock of `config.state_dir`.
+
+    Raises: SchemaTooNew, StoreBusy, ConfigError, OSError.
+    """
+    redactor = Redactor(config.secrets)
+    peers = {p.name: _peer(p) for p in _sorted(config)}
+    files = Files(config.state_dir, seams.supervisor, seams.file_hook)
+    files.prepare()
+    token = config.api_token or _own_token(config.state_dir, seams.dice)
+    changes = Changes()
+    alarm = _Alarm()
+    paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()})
+    reporter = Reporter(
+        changes=changes, meters=seams.meters, clock=seams.clock, log=seams.log, on_due=alarm, on_change=paces.take
+    )
+    store = await open_store(
+        str(config.state_dir / "reconciled.db"),
+        opener=seams.opener,
+        judge=judge_by(_contracts(peers), paces),
+        has_read=HasRead(name for name, peer in peers.items() if not peer.provider.contract.has_read),
+        on_done=reporter,
+        hooks=seams.hooks,
+    )
+    stands = await held_against(store, config, peers)
+    client = Client(
+        connector=seams.connector,
+        clock=seams.clock,
+        dice=seams.dice,
+        files=files,
+        redactor=redactor,
+        max_answer=config.caps.answer,
+        log=seams.log,
+    )
+    ingest = Ingest(
+        store=store,
+        contracts=_contracts(peers),
+        reporter=reporter,
+        clock=seams.clock,
+        dice=seams.dice,
+        redactor=redactor,
+    )
+    caps = Caps(result=config.caps.result, line=config.caps.line)
+    collector = Collector(client=client, store=store, files=files, clock=seams.clock, caps=caps)
+    owner = seams.dice.identifier("boot_")
+    sweeper = Sweeper(
+        owner=owner,
+        peers=peers,
+        paces=paces,
+        store=store,
+        client=client,
+        ingest=ingest,
+        clock=seams.clock,
+        dice=seams.dice,
+        log=seams.log,
+    )
+    worker = Worker(
+        owner=owner,
+        peers=peers,
+        store=store,
+        client=client,
+        ingest=ingest,
+        collector=collector,
+        files=files,
+        sweeper=sweeper,
+        clock=seams.clock,
+        supervisor=seams.supervisor,
+        log=seams.log,
+        on_pause=alarm.pause_changed,
+    )
+    alarm.wake = worker.wake
+    watchman = Watchman(
+        store=store,
+        peers=peers,
+        files=files,
+        clock=seams.clock,
+        supervisor=seams.supervisor,
+        served=stands.served if stands.absent() else None,
+        sources=(paces.silent,),
+        on_step=worker.clock_stepped,
+        log=seams.log,
+    )
+    alarm.look = watchman.wake
+    upkeep = Upkeep(store=store, files=files, collector=collector)
+    return Daemon(
+        store=store,
+        peers=peers,
+        paces=paces,
+        sweeper=sweeper,
+        worker=worker,
+        watchman=watchman,
+        upkeep=upkeep,
+        client=client,
+        ingest=ingest,
+        changes=changes,
+        public=_public(config, seams, peers, ingest, store),
+        local=_local(config, seams, store, ingest, changes, files, peers, token=token, hosts=local_hosts),
+        token=token,
+        standing=stands,
+        clock=seams.clock,
+        supervisor=seams.supervisor,
+        log=seams.log,
+    )
+
+
+def _public(config: Config, seams: Seams, peers: Mapping[str, Peer], ingest: Ingest, store: Store) -> web.Application:
+    deps = PublicDeps(
+        peers=peers,
+        has_open=store.has_open,
+        keys={p.name: p.webhook_keys for p in _sorted(config) if p.webhook_keys},
+        ingest=ingest,
+        clock=seams.clock,
+        meters=seams.meters,
+        log=seams.log,
+        max_body=config.max_body,
+    )
+    return build_public_app(deps)
+
+
+def _local(
+    config: Config,
+    seams: Seams,
+    store: Store,
+    ingest: Ingest,
+    changes: Changes,
+    files: Files,
+    peers: Mapping[str, Peer],
+    *,
+    token: str,
+    hosts: frozenset[str],
+) -> web.Application:
+    deps = LocalDeps(
+        store=store,
+        changes=changes,
+        desk=Desk(ingest=ingest, peers=peers, files=files, dice=seams.dice),
+        starter=Starter(store=store, files=files, clock=seams.clock, dice=seams.dice, max_input=config.caps.input),
+        files=files,
+        peers=peers,
+        clock=seams.clock,
+        dice=seams.dice,
+        meters=seams.meters,
+        log=seams.log,
+        token=token,
+        hosts=hosts,
+        version=version(),
+        started_at=seams.clock.now(),
+        max_start_body=config.caps.start_body,
+        is_ready=lambda: store.is_writable,
+    )
+    return build_local_app(deps)
+
+
+class _Alarm:
+    """Passes on what is told before its hearer is made: due times to the worker, pauses to the watchman."""
+
+    wake: Callable[[int], None] | None = None
+    look: Callable[[], None] | None = None
+
+    def pause_changed(self) -> None:
+        if self.look is not None:
+            self.look()
+
+    def __call__(self, due_at: int) -> None:
+        if self.wake is not None:
+            self.wake(due_at)
+
+
+def _peer(p: ProviderConfig) -> Peer:
+    earlier = frozenset(origin_of(url) for url in p.moved_from)
+    return Peer(p.name, p.provider, p.base_url, p.credentials, p.credential_name, earlier)
+
+
+def _sorted(config: Config) -> list[Any]:
+    return [config.providers[name] for name in sorted(config.providers)]
+
+
+def _contracts(peers: Mapping[str, Peer]) -> Callable[[str], Contract]:
+    return lambda provider: peers[provider].provider.contract
+
+
+def _own_token(state_dir: Path, dice: Dice) -> str:
+    """The token of the local API, made on the first start; readable by its owner only. Raises: ConfigError, OSError."""
+    path = state_dir / "api-token"
+    if path.exists() and path.stat().st_size:
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(str(path), "", "a token file that others can read", "mode 0600")
+        return path.read_text(encoding="ascii").strip()
+    token = dice.identifier("") + dice.identifier("")
+    temp = state_dir / "tmp" / "api-token"
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(fd, "w", encoding="ascii") as file:  # noqa: PTH123 - by descriptor
+        file.write(token + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temp.rename(path)
+    return token
