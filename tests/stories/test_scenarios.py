@@ -51,8 +51,8 @@ class Script:
     counts: dict[str, int] | None = None
     #: The answers to our creates, in order.
     creates: tuple[int | None, ...] = (200,)
-    #: How many jobs the provider shows for it; None: it shows none of what it has forgotten.
-    jobs: int | None = 1
+    #: How many jobs the provider made for it.
+    jobs: int = 1
     items: int = ITEMS
     #: What else the start says.
     asks: dict[str, Any] = field(default_factory=dict)
@@ -83,6 +83,20 @@ def cancelled(provider: str) -> tuple[Script, ...]:
     )
 
 
+def never_made(provider: str) -> Script:
+    """A create that never arrived: not being found proves nothing, so a person is asked, and nothing is sent (B2)."""
+    return Script(
+        provider,
+        "lost-create-request",
+        NOT_FOUND,
+        reason="create_unresolved",
+        creates=(LOST,),
+        jobs=0,
+        items=9,
+        asks={"create_within": "4s"},
+    )
+
+
 #: In these a job goes the same way whatever shape the provider has.
 STRAIGHT: Final = (
     "normal",
@@ -97,6 +111,7 @@ SCRIPTS: Final = (
     *succeeds(STANDIN, *STRAIGHT),
     *cancelled(STANDIN),
     Script(STANDIN, "lost-create-response", FOUND_AGAIN, counts={"succeeded": ITEMS}, creates=(LOST,)),
+    never_made(STANDIN),
     Script(STANDIN, "flaky", FOUND_AGAIN, counts={"succeeded": ITEMS}, creates=(429, 503)),
     Script(
         STANDIN,
@@ -117,6 +132,7 @@ SCRIPTS: Final = (
     Script(STANDIN, "never-ends", (*ACCEPTED, "result_timed_out"), reason="result", asks={"result_within": "3s"}),
     *succeeds(MESSAGES, *STRAIGHT),
     *cancelled(MESSAGES),
+    never_made(MESSAGES),
     # No batch bears a mark of ours there, so a lost create is a question with its candidate, never another create (B2).
     Script(
         MESSAGES,
@@ -155,7 +171,7 @@ SCRIPTS: Final = (
     Script(MESSAGES, "never-ends", (*ACCEPTED, "result_timed_out"), reason="result", asks={"result_within": "3s"}),
 )
 FORGOTTEN: Final = tuple(
-    Script(provider, "forgets-the-job", (*ACCEPTED, "observation_failed"), reason="gone", jobs=None)
+    Script(provider, "forgets-the-job", (*ACCEPTED, "observation_failed"), reason="gone")
     for provider in (STANDIN, MESSAGES)
 )
 COUNTED: Final = ("succeeded", "failed", "cancelled", "expired", "missing")
@@ -322,18 +338,16 @@ def _without(walk: tuple[str, ...], *, looked_up: bool) -> list[str]:
 
 
 def test_each_operation_has_one_job_at_the_provider(play: Play) -> None:
-    """As many jobs as operations, each held by the one that made it, or shown as its only candidate (N3)."""
+    """Each job held by the one operation that made it, or shown as its only candidate; none besides (N3)."""
     for provider in (STANDIN, MESSAGES):
         scripts = [script for script in SCRIPTS if script.provider == provider]
         claimed: list[str] = []
         for script in scripts:
             told = play.told[str(script)]
-            if told.body["state"] == "create_unresolved":
-                (candidates,) = [r["facts"]["candidates"] for r in told.history if "candidates" in r["facts"]]
-                claimed += candidates
-            else:
-                claimed.append(told.body["remote_job_id"])
-            assert play.jobs[provider][claimed[-1]] == script.items, script
+            own = {told.body["remote_job_id"]} - {None}
+            own |= {job_id for row in told.history for job_id in row["facts"].get("candidates", ())}
+            assert [play.jobs[provider][job_id] for job_id in own] == [script.items] * script.jobs, script
+            claimed += own
         assert sorted(claimed) == sorted(play.jobs[provider])
 
 
