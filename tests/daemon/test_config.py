@@ -15,6 +15,7 @@ import pytest
 
 from daemon.config import Config, load, parse, warnings_of
 from reconcile.errors import ConfigError
+from reconcile.registry import KINDS, provider_for
 from reconcile.signatures import KeyType, verify_standard
 from tests.handlers.ground import SECRET, signed
 
@@ -341,6 +342,28 @@ def test_base_cap_and_sweep_must_rise(base: str, cap: str, sweep: str) -> None:
     error = fault(given)
     assert error.key_path.startswith(f"{P}.poll.")
     assert "base <= cap <= sweep" in error.expected
+
+
+def test_a_sweep_that_results_would_not_outlast_four_times_is_refused() -> None:
+    """J7: OpenAI keeps files for 30 days."""
+    at_most = put(document(), f"{P}.poll", {"base": "1m", "cap": "1h", "sweep": "180h"})
+    assert parsed(at_most).providers["openai"].provider.contract.poll.sweep_ms == 180 * 3_600_000
+    error = fault(put(document(), f"{P}.poll", {"base": "1m", "cap": "1h", "sweep": "181h"}))
+    assert error.key_path == f"{P}.poll.sweep"
+    assert "648000000 ms at most: a quarter of the 2592000000 ms for which results are kept" in error.expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_providers_own_sweep_looks_four_times_while_its_results_are_kept(kind: str) -> None:
+    contract = provider_for(kind).contract
+    assert contract.results_kept_ms is None or contract.poll.sweep_ms <= contract.results_kept_ms // 4
+
+
+def test_a_provider_without_a_webhook_secret_sends_no_events() -> None:
+    """An end that no event told of is then none that was missed."""
+    assert parsed(document()).providers["openai"].provider.contract.webhook is not None
+    bare = put(document(), f"{P}.webhook_secrets", [])
+    assert parsed(bare).providers["openai"].provider.contract.webhook is None
 
 
 @pytest.mark.parametrize("poll", [{"base": "1s", "cap": "1s", "sweep": "1s"}, {"base": "2h"}, {"cap": "3h"}, {}])

@@ -325,6 +325,7 @@ async def test_a_job_that_the_list_never_shows_is_read_by_its_id(tmp_path: Path)
         on.move(on.ground.clock.now() + LAG)
         swept = await on.sweep()
         assert swept["not_shown"] == 1
+        assert on.cursor()["pages"] == swept["pages"] + 1  # the read that it cost counts as well
 
         async def is_read() -> bool:
             return on.calls[1] == 1
@@ -598,6 +599,80 @@ async def test_a_sweep_gives_its_slot_back_between_pages_where_others_want_it(tm
         assert [entry["pages"] for entry in on.told("list_swept")] == [3]
 
 
+async def test_a_long_walk_renews_its_lease_with_its_pages(tmp_path: Path) -> None:
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(250)
+        sweeper = on.ground.daemon.sweeper
+        await sweeper.settle()
+        on.ground.clock.set(on.cursor()["due_at"])
+        await sweeper.go_on("openai", may_go_on=lambda: False)
+        (until_at,) = on.ground.rows("SELECT lease_until FROM sweeps")[0]
+        on.ground.clock.advance(19_000)
+        await sweeper.go_on("openai", may_go_on=lambda: False)
+        assert on.ground.rows("SELECT lease_until FROM sweeps") == [(until_at,)]
+        on.ground.clock.advance(35_000)
+        peer = on.ground.daemon.peers["openai"]
+        page_read = asyncio.Event()
+        ingest = on.ground.daemon.ingest.page
+
+        async def looks(*given: Any, **how: Any) -> Any:
+            kept = await ingest(*given, **how)
+            (later,) = on.ground.rows("SELECT lease_until FROM sweeps")[0]
+            assert later > until_at + 50_000
+            page_read.set()
+            return kept
+
+        on.ground.daemon.ingest.page = looks  # type: ignore[method-assign]
+        await sweeper.go_on("openai", may_go_on=lambda: False)
+        assert page_read.is_set()
+        assert peer.pause == NO_PAUSE
+        assert len(on.told("list_swept")) == 1
+
+
+async def test_a_refused_key_is_no_fault_of_the_list(tmp_path: Path) -> None:
+    """401 pauses the account; its jobs are not polled one by one for it."""
+
+    def refused(_: web.Request, __: web.StreamResponse) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "no such key", "type": "invalid_request_error"}}, status=401)
+
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(20)
+        on.twist.append(refused)
+        sweeper = on.ground.daemon.sweeper
+        await sweeper.settle()
+        on.ground.clock.set(on.cursor()["due_at"])
+        await sweeper.go_on("openai", may_go_on=lambda: True)
+        assert [entry["in_a_row"] for entry in on.told("list_failed")] == [0]
+        assert on.cursor()["errors"] == 0
+        assert on.ground.daemon.peers["openai"].pause.reason == "credentials_refused"
+
+
+async def test_a_clock_that_was_set_back_delays_no_sweep_by_more_than_the_usual_wait(tmp_path: Path) -> None:
+    """N34: in memory as in the file."""
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(20)
+        sweeper = on.ground.daemon.sweeper
+        await sweeper.settle()
+        on.ground.clock.advance(-24 * HOUR)
+        await on.ground.daemon.watchman.check_clock()
+        latest = on.ground.clock.now() + MINUTE
+        assert on.cursor()["due_at"] <= latest
+        assert sweeper._cursors["openai"].due_at <= latest
+
+
+async def test_errors_of_a_list_that_was_left_are_forgotten(tmp_path: Path) -> None:
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(20)
+        sweeper, watch = on.ground.daemon.sweeper, on.watch()
+        await sweeper.settle()
+        watch.errors, watch.open_jobs = listing.ERRORS_TO_LEAVE, 5
+        await sweeper.settle()
+        assert (watch.has_sweep, watch.errors, on.cursor()) == (False, 0, {})
+        watch.open_jobs = 20
+        await sweeper.settle()
+        assert watch.pace is Pace.LISTED
+
+
 async def test_nothing_is_listed_while_the_provider_is_paused(tmp_path: Path) -> None:
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(20)
@@ -682,6 +757,11 @@ async def test_a_page_that_can_never_be_stored_gives_up_the_list_and_not_its_job
         await on.listed()
         for _ in range(listing.ERRORS_TO_LEAVE):
             await on.sweep(word="list_failed")
+
+        async def is_polled() -> bool:
+            return on.watch().in_file is Pace.POLLED
+
+        await until(is_polled)
         on.move(on.ground.clock.now() + MINUTE)
 
         async def all_read() -> bool:

@@ -134,6 +134,14 @@ async def test_of_a_job_that_several_operations_had_only_its_holder_is_read(grou
     assert (await ground.get(2)).state is State.RESULT_COLLECTING
 
 
+async def test_a_job_that_ended_by_another_road_while_the_sweep_ran_was_seen_too(ground: Ground) -> None:
+    """Else the walk would go on to the end of the list in search of it."""
+    await ground.start(operation(1, State.SUCCEEDED, completed_at=NOW))
+    await ground.start(operation(2, State.SUCCEEDED, completed_at=NOW - 1))
+    fence = await sweep(ground)
+    assert (await show(ground, fence, job(1, "ended"), job(2, "ended"))).seen == (1,)
+
+
 @pytest.mark.parametrize("state", [State.SUCCEEDED, State.RESULT_COLLECTING, State.CONTRACT_VIOLATION])
 async def test_what_no_longer_waits_for_its_end_is_left_as_it_is_sweep_after_sweep(
     ground: Ground, state: State
@@ -331,6 +339,8 @@ async def test_where_a_list_ends_its_jobs_are_polled_again_within_the_cap_spread
     assert dues[-1] <= NOW + CAP
     gaps = [after - before for before, after in pairwise(dues)]
     assert max(gaps) < (CAP - BASE) // 10, "they came in heaps"
+    assert len(set(dues)) == 100
+    assert dues[-1] - dues[0] > (CAP - BASE) // 2
     assert ground.schedule(102)["due_at"] == NOW + 12 * MINUTE
     assert await ground.store.sweeps.rows() == {}
 
