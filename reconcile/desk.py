@@ -52,7 +52,7 @@ class Desk:
 
         Raises: NotOpen, StoreError, OSError.
         """
-        self._refuse_unconfigured(op)
+        self._refuse_unknown(op)
         input_id = self._dice.identifier(INPUT_PREFIX)
         writer = self._files.create(f"spool/{op.operation_id}.{input_id}.json")
         try:
@@ -74,12 +74,13 @@ class Desk:
         return await self._ask(op, decided, actor=f"person:{said.by}", cause=f"decision:{decision_id}")
 
     async def _ask(self, op: Operation, asked: Evidence, *, actor: str, cause: str) -> Operation:
-        self._refuse_unconfigured(op)
+        self._refuse_unknown(op)
         change = await self._ingest.fact(op, asked, actor=actor, cause=cause)
         if change.refusal is not None:
             raise NotOpen(change.refusal)
         return change.operation
 
-    def _refuse_unconfigured(self, op: Operation) -> None:
+    def _refuse_unknown(self, op: Operation) -> None:
+        """A provider that is only missing has a contract all the same: the one of its kind."""
         if op.provider not in self._peers:
-            raise NotOpen(f"the provider {op.provider} is not in the configuration, so that nothing is done for it")
+            raise NotOpen(f"nobody knows the kind of the provider {op.provider}, so that nothing is done for it")

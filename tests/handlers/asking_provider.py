@@ -231,6 +231,14 @@ class Stage:
         return operation
 
 
+def _earlier(folder: Path, url: str) -> tuple[URL, ...]:
+    """Where the account of the lives before was: each life serves it on another port."""
+    kept = folder.with_name(f"{folder.name}.urls")
+    earlier = kept.read_text().split() if kept.exists() else []
+    kept.write_text("\n".join([*earlier, url]))
+    return tuple(map(URL, earlier))
+
+
 @asynccontextmanager
 async def asking_stage(
     folder: Path, account: Account, *, worker: bool = True, clock: HandClock | None = None, **more: Any
@@ -241,6 +249,6 @@ async def asking_stage(
         clock = HandClock()
         clock.run()
     async with serving(account.app()) as url:
-        asks = ProviderConfig("asks", Asks(contract), URL(url), {}, None, ())
+        asks = ProviderConfig("asks", Asks(contract), URL(url), {}, None, (), moved_from=_earlier(folder, url))
         async with running(folder, worker=worker, clock=clock, more_providers={"asks": asks}, **more) as ground:
             yield Stage(ground, account)

@@ -420,14 +420,18 @@ async def test_a_success_that_wins_the_race_is_a_success_and_history_shows_the_o
     assert moves[-3:] == ["cancel_requested", "result_collecting", "succeeded"]
 
 
-async def test_a_provider_that_is_not_configured_is_asked_nothing(tmp_path: Path) -> None:
-    """It stands still until its provider is back, and says so."""
+async def test_a_person_may_give_up_what_a_missing_provider_left(tmp_path: Path) -> None:
+    """Its operations are still judged by the contract of their kind; nothing is sent."""
     async with running(tmp_path / "state") as ground:
         operation = await asking(ground, "observation_failed")
+        running_job = await ground.operation("observing", OTHER)
     async with running(tmp_path / "state", providers={}) as ground:
-        assert (await ground.get(f"/v1/operations/{operation}"))["attention"]["decisions"] == []
-        for answer in (await cancel(ground, operation), await decide(ground, operation, "resume")):
-            assert "openai is not in the configuration" in assert_problem(answer, 409)["detail"]
+        attention = (await ground.get(f"/v1/operations/{operation}"))["attention"]
+        assert [one["decision"] for one in attention["decisions"]] == ["resume", "cancel", "give_up"]
+        assert (await decide(ground, operation, "give_up")).json()["outcome"] == "abandoned"
+        body = (await cancel(ground, running_job)).json()
+        assert (body["state"], body["cancel"]["answer"]) == ("cancel_requested", None)
+        assert "NOT cancelled" in body["message"]
 
 
 # ---- over the wire -----------------------------------------------------------------------------------------------
