@@ -217,9 +217,12 @@ class Draft:
         # A question is put again when half of its time is over; where the job is read now and then, a read sees to it.
         again = deadlines.half_way(op) if action is None or self._is_carried else None
         times = [t for t in (self._next_at if acts else None, again, deadline) if t is not None]
-        if self._next_at is None and action is not None and not (self._is_carried and deadline is not None):
-            times.append(op.schedule.due_at)
         priority = PRIORITY_OF[action] if action else Priority.SWEPT
+        if self._next_at is None and action is not None and not (self._is_carried and deadline is not None):
+            # What plans nothing anew leaves the plan as it is, and takes no ring away.
+            times.append(op.schedule.due_at)
+            if op.state is self.before.state:
+                priority = min(priority, op.schedule.priority)
         self.set_schedule(
             deadline_at=deadline,
             due_at=min(times, default=op.schedule.due_at),

@@ -85,7 +85,7 @@ def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, first: bool, u
         draft.end_seen = EndSeen(evidence.is_announced or unconfirmed, is_expected, evidence.observation.provider_at)
         draft.set(end_missed=draft.end_seen.is_missed)
     if op.cancel is not None:
-        told += f"; a cancel was asked at {op.cancel.requested_at} before that"
+        told += f"; {op.cancel.by} had asked for a cancel before that"
     if unconfirmed:
         draft.set(unconfirmed=True)
         told += " in a verified event, which no read can confirm"

@@ -331,3 +331,10 @@ def test_in_contract_violation_nothing_is_asked_of_the_provider(contract: Contra
     assert_cell(op, step(op, ASKED, contract), "409")
     assert_cell(op, step(op, CancelAnswered(CancelAnswer.ACCEPTED), contract), "kept")
     assert_cell(op, step(op, Accepted(Observation("ended", "job_2")), contract), "kept")
+
+
+def test_a_cancel_that_is_asked_again_takes_no_ring_away() -> None:
+    """A row that an event made due is served before what only the sweep would reach, whoever asks meanwhile."""
+    rung = in_state(S.CANCELLING, due_at=NOW - 1, priority=Priority.RUNG)
+    after = step(rung, CancelAsked("can_2", "bob", "again", "no more items")).operation
+    assert (after.schedule.due_at, after.schedule.priority) == (NOW - 1, Priority.RUNG)
