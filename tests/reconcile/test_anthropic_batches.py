@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 import structlog
+import yarl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,6 @@ from reconcile.evidence import (
     LookupFound,
     ReadFailed,
 )
-from reconcile.limits import NO_PAUSE
 from reconcile.model import Change, Observation, Operation, RemoteError, ResultInfo, ResultRef, Summary, VerdictKind
 from reconcile.peer import Peer
 from reconcile.provider import HttpRequest, HttpResponse, JsonLines, Page, Purpose
@@ -497,7 +497,7 @@ async def looked_up(*pages: Any) -> tuple[list[Evidence], list[HttpRequest]]:
     """What one look-up found on an account with these pages, and what it asked for."""
     op = operation(KIND, state=State.CREATE_UNKNOWN)
     client, ingest = ScriptedClient(*pages), KeepingIngest()
-    peer = cast("Any", type("Account", (), {"provider": PROVIDER, "pause": NO_PAUSE}))
+    peer = Peer("account", PROVIDER, yarl.URL("https://api.anthropic.com/v1"), {})
     clock = cast("Any", type("Clock", (), {"now": staticmethod(lambda: STARTED)}))
     claim = Claim(op, fence=1, open_mark=False, ring=None)
     log = structlog.get_logger()
