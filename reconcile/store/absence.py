@@ -59,9 +59,10 @@ _ASKS_OTHERWISE: Final = (
     " (SELECT 1 FROM json_each(?1) j WHERE j.value ->> 0 = o.provider)"
     f" THEN '{Absence.MISSING}' ELSE '{Absence.MOVED}' END)"
 )
-#: Its own next read may be a day off where a list carried it.
+#: Its own next read may be a day off where a list carried it; rung, so that no list takes it up again.
 _RING_ABSENT: Final = (
-    "UPDATE schedule SET due_at = ?2 FROM operations o WHERE o.key = schedule.key AND schedule.due_at > ?2"
+    "UPDATE schedule SET due_at = ?2, priority = min(schedule.priority, ?3) FROM operations o"
+    " WHERE o.key = schedule.key AND schedule.due_at > ?2"
     f" AND (o.state IN ({_listed(WATCHING)}) OR {_ASKS_OTHERWISE}) AND NOT {_SERVED}"
 )
 #: A notice tells which operations had been absent; a row of its own that became a question tells it by itself.
@@ -82,7 +83,7 @@ def _rouse(connection: sqlite3.Connection, rousing: Rousing) -> Done:
     back: dict[str, int] = {}
     for (provider,) in connection.execute(_RING_BACK, (served, rousing.at, Priority.RUNG)).fetchall():
         back[provider] = back.get(provider, 0) + 1
-    absent = connection.execute(_RING_ABSENT, (served, rousing.at)).rowcount
+    absent = connection.execute(_RING_ABSENT, (served, rousing.at, Priority.RUNG)).rowcount
     return Done(Roused(back, absent))  # nobody sleeps yet who would have to be woken
 
 

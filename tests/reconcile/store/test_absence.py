@@ -11,6 +11,7 @@ from reconcile.notice import Notice
 from reconcile.states import Priority, State
 from reconcile.store.absence import Roused
 from reconcile.store.providers import Known
+from reconcile.store.sweeps import Begin
 from tests.reconcile.rows import ALL_STATES, HOUR, NOW, TERMINAL
 from tests.reconcile.store.ground import Ground, opened, operation
 
@@ -69,6 +70,15 @@ async def test_of_a_moved_provider_only_what_was_started_elsewhere(path: Path) -
             operation(3, origin=None, due_at=NOW + HOUR),
         ]
         assert await due(ground, HERE, *ops) == ["op_1 None"]
+
+
+async def test_what_became_absent_is_not_carried_off_by_a_list_that_is_swept(path: Path) -> None:
+    """The provider's other jobs may be listed: this one must say at once that it is not read."""
+    async with opened(path) as ground:
+        await ground.start(operation(1, origin=OLD, due_at=NOW + HOUR))
+        await ground.store.rouse(HERE, NOW)
+        await ground.store.sweeps.begin(Begin("test", NOW + HOUR))
+        assert (ground.schedule()["due_at"], ground.schedule()["priority"]) == (NOW, Priority.RUNG)
 
 
 async def test_what_is_due_already_is_not_put_off(path: Path) -> None:
