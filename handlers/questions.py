@@ -38,5 +38,5 @@ def told(op: Operation, *, takes_input: bool) -> str:
         return ""
     how_to_give = (_INPUT_CALL if takes_input else _NO_INPUT_CALL).format(id=op.operation_id, provider=op.provider)
     question = _QUESTIONS.get(op.attention.reason, "").format(provider=op.provider, how_to_give=how_to_give)
-    parts = [question, op.attention.message]
-    return " ".join(part for part in parts if part)
+    led_to_it = op.attention.message.rstrip(".")
+    return f"{question} What led to it: {led_to_it}." if question and led_to_it else question or led_to_it
