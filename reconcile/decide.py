@@ -118,6 +118,7 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
         case ResultIsFailure():
             collecting.result_is_failure(draft, evidence)
         case DeadlinePassed():
+            waiting.nothing_was_sent(draft)
             waiting.deadline_passed(draft, evidence)
         case ProviderAbsent():
             absence.provider_absent(draft, evidence)

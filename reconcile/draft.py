@@ -4,7 +4,7 @@ Lives for the length of one call of `decide`; it knows no provider word and no e
 along `TRANSITIONS`, with its deadlines, its question to a person and its due time following from the state.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reconcile import conclude, deadlines
@@ -50,6 +50,18 @@ def next_action(op: Operation) -> Action | None:
     return action
 
 
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """When the next action follows. `at` None: the provider's list shows the job to whoever reads it, so that the row
+    is due by itself only at its deadline.
+    """
+
+    at: UnixMs | None
+    rung: bool = False
+    #: A try has just failed, and its wait is kept to whatever else presses.
+    is_retry: bool = False
+
+
 class Draft:
     """A row on its way from `op` to the next; `finish` gives the change."""
 
@@ -68,9 +80,7 @@ class Draft:
         self._draw = draw
         self._pace = pace
         self._entries: list[Entry] = []
-        self._next_at: UnixMs | None = None
-        self._rung = False
-        self._is_carried = False
+        self._due: _Due | None = None
 
     def set(self, **values: Any) -> None:
         """Change plain fields of the row."""
@@ -108,7 +118,7 @@ class Draft:
             schedule=replace(op.schedule, errors=0, polls=0, gone_reads=0, gone_since=None, mark_at=None),
         )
         self.is_news = True
-        self._next_at = self._first_time(to)
+        self._due = self._first_due(to)
         return True
 
     def fact(self, reason: str, **facts: Any) -> None:
@@ -132,38 +142,35 @@ class Draft:
 
         Where polling has stopped, being rung means that one read is owed.
         """
-        self._next_at = self.now
-        self._rung = rung
+        self._due = _Due(self.now, rung=rung)
 
     def due_by_polls(self, *, hint_ms: int | None = None) -> None:
         """The next read follows by the backoff over unchanged polls; where polling has stopped, none does."""
         if self.op.state in STOPPED:
             return
         if self._pace is Pace.LISTED and self.op.state in LISTED:
-            # The list shows it to whoever reads it: its own due time is its deadline, or a ring.
-            self._next_at, self._is_carried = None, True
+            self._due = _Due(None)
             return
-        schedule = self.op.schedule
-        self._next_at = self.now + self._delay(schedule.polls, hint_ms=hint_ms)
+        wait = self._wait(self.op.schedule.polls, hint_ms=hint_ms, sweeping=self._is_slow(self.op.state))
+        self._due = _Due(self.now + wait)
 
     def due_soon(self) -> None:
         """The next read follows by the shortest backoff, whatever else tells of the job."""
         self.set_schedule(polls=1)
-        self._is_carried = False
-        self._next_at = self.now + self._delay(1, plain=True)
+        self._due = _Due(self.now + self._wait(1))
 
     def due_by_sweep(self) -> None:
         """The row is looked at again when the sweep comes round: nothing is asked, so nothing is backed off from."""
-        self._next_at = self.now + poll_delay_ms(self.contract.poll, 1, draw=self._draw, sweeping=True)
+        self._due = _Due(self.now + self._wait(1, sweeping=True))
 
-    def due_by_errors(self, *, retry_after_ms: int | None = None, n: int | None = None) -> None:
+    def due_by_errors(self, *, retry_after_ms: int | None = None, n: int | None = None, rung: bool = False) -> None:
         """The next try follows by the backoff over errors in a row, not before Retry-After."""
-        self._next_at = self.now + self._delay(n or self.op.schedule.errors, retry_after_ms=retry_after_ms, plain=True)
+        wait = self._wait(n or self.op.schedule.errors, retry_after_ms=retry_after_ms)
+        self._due = _Due(self.now + wait, rung=rung, is_retry=True)
 
-    def _delay(
-        self, n: int, *, retry_after_ms: int | None = None, hint_ms: int | None = None, plain: bool = False
+    def _wait(
+        self, n: int, *, retry_after_ms: int | None = None, hint_ms: int | None = None, sweeping: bool = False
     ) -> int:
-        sweeping = not plain and (self._pace is not Pace.POLLED or self.op.state in _SLOW)
         return poll_delay_ms(
             self.contract.poll,
             max(1, n),
@@ -173,14 +180,16 @@ class Draft:
             sweeping=sweeping,
         )
 
-    def _first_time(self, state: State) -> UnixMs | None:
+    def _is_slow(self, state: State) -> bool:
+        """Whether reads in this state wait for the sweep: little is to be learned, or an end is told in another way."""
+        return state in _SLOW or (self._pace is not Pace.POLLED and state in LISTED)
+
+    def _first_due(self, state: State) -> "_Due | None":
         if ACTIONS[state] is None:
             return None
         if ACTIONS[state] is Action.POLL:
-            return self.now + poll_delay_ms(
-                self.contract.poll, 1, draw=self._draw, sweeping=state in _SLOW or self._pace is not Pace.POLLED
-            )
-        return self.now
+            return _Due(self.now + self._wait(1, sweeping=self._is_slow(state)))
+        return _Due(self.now)
 
     # ---- the end of the decision ----
 
@@ -209,24 +218,28 @@ class Draft:
         )
 
     def _plan(self) -> None:
-        op = self.op
+        op, due = self.op, self._due
         action = next_action(op)
         deadline_name = op.state_deadline_name
         deadline = op.deadline(deadline_name) if deadline_name else None
-        acts = action is not None or op.state in STOPPED
-        # A question is put again when half of its time is over; where the job is read now and then, a read sees to it.
-        again = deadlines.half_way(op) if action is None or self._is_carried else None
-        times = [t for t in (self._next_at if acts else None, again, deadline) if t is not None]
         priority = PRIORITY_OF[action] if action else Priority.SWEPT
-        if self._next_at is None and action is not None and not (self._is_carried and deadline is not None):
-            # What plans nothing anew leaves the plan as it is, and takes no ring away.
+        times: list[UnixMs | None] = []
+        if due is not None and (action is not None or op.state in STOPPED):
+            times.append(due.at)
+            priority = min(priority, Priority.RUNG) if due.rung else priority
+        elif action is not None:  # what plans nothing anew leaves the plan as it is, and takes no ring away
             times.append(op.schedule.due_at)
-            if op.state is self.before.state:
-                priority = min(priority, op.schedule.priority)
+            priority = min(priority, op.schedule.priority) if op.state is self.before.state else priority
+        if action is None or (due is not None and due.at is None):
+            # A question is put again when half of its time is over; where the job is read, such a read sees to it.
+            times.append(deadlines.half_way(op))
+        was_tried = due is not None and due.is_retry and op.state is self.before.state
+        if deadline is None or deadline > self.now or not was_tried:
+            times.append(deadline)  # else it fires at the next try, which comes no sooner for that
         self.set_schedule(
             deadline_at=deadline,
-            due_at=min(times, default=op.schedule.due_at),
-            priority=min(priority, Priority.RUNG) if self._rung else priority,
+            due_at=min((t for t in times if t is not None), default=op.schedule.due_at),
+            priority=priority,
             marks_on_claim=self._next_has_effect(action),
         )
 

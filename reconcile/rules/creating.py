@@ -17,6 +17,7 @@ from reconcile.evidence import (
 from reconcile.model import CancelIntent, Verdict, VerdictKind
 from reconcile.rules.ending import end
 from reconcile.rules.observing import apply_read
+from reconcile.rules.waiting import deadline_after_a_try
 from reconcile.states import CREATING, TERMINAL, WATCHING, State
 
 
@@ -121,6 +122,7 @@ def create_not_accepted(draft: Draft, evidence: CreateNotAccepted) -> None:
     draft.set_schedule(errors=draft.op.schedule.errors + 1, mark_at=None)
     draft.fact(f"the create was not accepted ({evidence.error_class}), so no job was made; it is sent again unchanged")
     draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
+    deadline_after_a_try(draft)
 
 
 def create_unknown(draft: Draft, evidence: CreateUnknown) -> None:

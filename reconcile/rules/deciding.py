@@ -69,6 +69,7 @@ def _do(draft: Draft, evidence: PersonDecided, offer: Offer) -> None:
         case Decision.RESUME:
             draft.move(State.OBSERVING, "the job is read again, with a new error budget and a new result deadline")
             _new_result_deadline(draft, evidence.within_ms)
+            draft.due_now()
         case Decision.CANCEL | Decision.CANCEL_AGAIN:
             _cancel(draft, evidence, offer)
         case Decision.KEEP:

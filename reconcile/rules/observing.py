@@ -11,7 +11,7 @@ from reconcile.model import Observation, Verdict, VerdictKind
 from reconcile.rules.absence import asked_again
 from reconcile.rules.ending import another_end, end, ended_as
 from reconcile.rules.waiting import deadline_after_a_try, is_input_answered, waits_for_its_send
-from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, RINGS, STOPPED, TERMINAL, WATCHING, State
+from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, RINGS, STOPPED, TERMINAL, WATCHING, Priority, State
 
 #: Failed look-ups in a row after which the create deadline may fire: one lost answer is no "not found". 5: arbitrary,
 #: as many as open a provider's pause.
@@ -141,10 +141,12 @@ def read_failed(draft: Draft, evidence: ReadFailed) -> None:
     """A read without a readable answer: it may cost budget, and never says how the job fares (C6)."""
     asked_again(draft)
     op = draft.op
+    if op.state in STOPPED:
+        _ring_once_more(draft, evidence)
     if op.state in TERMINAL | STOPPED | ENDED_REMOTELY or op.state is State.CREATE_UNRESOLVED:
         deadline_after_a_try(draft)
         return
-    if evidence.counts:
+    if evidence.counts or op.state in CREATING:  # a look-up spends no budget: it only shows that none can be made
         draft.is_news = op.schedule.errors == 0
         draft.set_schedule(errors=op.schedule.errors + 1, gone_reads=0, gone_since=None)
     errors = draft.op.schedule.errors
@@ -157,6 +159,14 @@ def read_failed(draft: Draft, evidence: ReadFailed) -> None:
         draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
     if op.state not in CREATING or errors >= LOOKUPS_TO_GIVE_UP:
         deadline_after_a_try(draft)
+
+
+def _ring_once_more(draft: Draft, evidence: ReadFailed) -> None:
+    """A read that was owed and failed is owed still, up to the budget: one lost answer costs no late end (J6)."""
+    errors = draft.op.schedule.errors + 1
+    if draft.op.schedule.priority <= Priority.RUNG and errors < draft.contract.poll.error_budget:
+        draft.set_schedule(errors=errors)
+        draft.due_by_errors(retry_after_ms=evidence.retry_after_ms, rung=True)
 
 
 def job_gone(draft: Draft, evidence: JobGone) -> None:

@@ -31,6 +31,12 @@ def deadline_after_a_try(draft: Draft) -> None:
         deadline_passed(draft, DeadlinePassed(name, last_read=True))
 
 
+def nothing_was_sent(draft: Draft) -> None:
+    """A claim that marks its row looked at the time and sent nothing: an open mark would read as "may have arrived"."""
+    if draft.op.schedule.marks_on_claim:
+        draft.set_schedule(mark_at=None)
+
+
 def deadline_passed(draft: Draft, evidence: DeadlinePassed) -> None:
     """Where the waiting of each state leads; nothing happens before its time, or to a deadline that does not run."""
     op, name = draft.op, evidence.name

@@ -4,8 +4,9 @@ import pytest
 
 from reconcile.contract import Contract
 from reconcile.draft import next_action
-from reconcile.evidence import Accepted, EventSeen, FinishedAtOnce, JobRead, LookupFound
+from reconcile.evidence import Accepted, EventSeen, FinishedAtOnce, JobRead, LookupFound, ReadFailed
 from reconcile.model import EntryKind, Observation, RemoteError, ResultRef, VerdictKind
+from reconcile.schedule import Pace
 from reconcile.states import State
 from tests.reconcile.rows import (
     BASE,
@@ -14,6 +15,7 @@ from tests.reconcile.rows import (
     FILES,
     HIGHEST,
     HOUR,
+    MINUTE,
     NO_READ,
     NOW,
     assert_cell,
@@ -162,3 +164,20 @@ def test_evidence_without_our_marker_adopts_and_shows_nothing() -> None:
         change = step(op, evidence)
         assert_cell(op, change, "kept")
         assert change.operation.candidates == ()
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_look_ups_that_cannot_be_made_let_the_deadline_fire_and_wait_in_between(counts: bool) -> None:
+    """A key that may read but not list: five look-ups by backoff, also past the deadline, then a person is asked."""
+    op, now = in_state(S.CREATE_UNKNOWN), NOW + 15 * MINUTE
+    for _ in range(4):
+        op = step(op, ReadFailed("http_403", counts=counts), now=now, draw=0.0).operation
+        assert (op.state, op.schedule.due_at) == (S.CREATE_UNKNOWN, now + BASE)
+        now = op.schedule.due_at
+    assert step(op, ReadFailed("http_403", counts=counts), now=now).operation.state is S.CREATE_UNRESOLVED
+
+
+@pytest.mark.parametrize("pace", list(Pace))
+def test_a_lost_create_is_looked_for_as_quickly_whatever_else_tells_of_jobs(pace: Pace) -> None:
+    after = step(in_state(S.CREATE_UNKNOWN), LookupFound(()), draw=HIGHEST, pace=pace).operation
+    assert after.schedule.due_at == NOW + 2 * BASE

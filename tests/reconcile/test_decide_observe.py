@@ -224,10 +224,28 @@ def test_where_the_list_is_read_for_all_a_job_is_due_by_itself_only_at_its_deadl
     assert NOW < after.schedule.due_at == after.schedule.deadline_at
 
 
-@pytest.mark.parametrize("state", [S.CANCELLING, S.CANCELLATION_UNCONFIRMED])
-def test_a_job_that_is_being_cancelled_is_read_by_itself_whatever_the_list_shows(state: S) -> None:
-    after = step(in_state(state), read("running"), draw=0.0, pace=Pace.LISTED).operation
-    assert after.schedule.due_at == NOW + BASE
+@pytest.mark.parametrize("pace", list(Pace))
+@pytest.mark.parametrize(("state", "most"), [(S.CANCELLING, 2 * BASE), (S.CANCELLATION_UNCONFIRMED, SWEEP)])
+def test_a_job_that_is_being_cancelled_is_read_by_itself_and_quickly_whatever_else_tells_of_others(
+    state: S, most: int, pace: Pace
+) -> None:
+    """Both ends of the span: at its lowest draw every span is the same."""
+    assert step(in_state(state), read("running"), draw=0.0, pace=pace).operation.schedule.due_at == NOW + BASE
+    assert step(in_state(state), read("running"), draw=HIGHEST, pace=pace).operation.schedule.due_at == NOW + most
+
+
+@pytest.mark.parametrize("state", [S.RESULT_TIMED_OUT, S.OBSERVATION_FAILED])
+def test_a_read_that_was_rung_and_failed_is_owed_still_up_to_the_budget(state: S) -> None:
+    """J6: the event told an end; one lost answer must not cost it. A read that nobody rang for is not repeated."""
+    op = in_state(state, priority=Priority.RUNG)
+    for n in range(1, 20):
+        op = step(op, ReadFailed("timeout"), draw=0.0).operation
+        assert (op.schedule.errors, op.schedule.priority) == (n, Priority.RUNG)
+        assert op.schedule.due_at == NOW + BASE
+    given_up = step(op, ReadFailed("timeout")).operation
+    assert given_up.schedule.priority == Priority.SWEPT
+    assert given_up.schedule.due_at > NOW + HOUR
+    assert step(in_state(state), ReadFailed("timeout")).operation.schedule.due_at > NOW + HOUR
 
 
 def test_a_failed_read_is_tried_again_by_itself_although_the_list_is_read_for_all() -> None:

@@ -400,7 +400,7 @@ def test_resuming_gives_budget_and_deadline_anew(state: State) -> None:
     assert after.deadlines.result == NOW + 26 * HOUR
     assert (after.schedule.errors, after.schedule.gone_reads, after.schedule.gone_since) == (0, 0, None)
     assert next_action(after) is Action.POLL
-    assert after.schedule.due_at == NOW + BASE
+    assert after.schedule.due_at == NOW  # as the decision's effect says: the job is read again
     for n in range(19):
         after = step(after, ReadFailed("http_500"), now=NOW + n * MINUTE).operation
     assert after.state is S.OBSERVING

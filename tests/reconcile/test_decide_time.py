@@ -334,3 +334,11 @@ def test_no_open_row_is_due_later_than_its_deadline(state: State) -> None:
         after = step(in_state(state), evidence, draw=0.99).operation
         if after.state is state:
             assert after.schedule.due_at <= its_end(after)[1]
+
+
+@pytest.mark.parametrize(("state", "deadline"), [(S.CANCEL_REQUESTED, "cancel"), (S.INPUT_GIVEN, "result")])
+def test_a_claim_that_sent_nothing_leaves_no_mark_that_reads_as_sent(state: State, deadline: str) -> None:
+    """The provider was paused between the claim, which set the mark, and the action: the call is still to be made."""
+    claimed = in_state(state, mark_at=NOW, marks_on_claim=True, due_at=NOW)
+    after = step(claimed, DeadlinePassed(deadline, last_read=True)).operation
+    assert (after.state, after.schedule.mark_at, after.schedule.due_at) == (state, None, NOW)
