@@ -159,7 +159,7 @@ def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
     if decision is Decision.RESEND and contract.idempotency == "replays":
         told += " This provider promises to answer a token that it still knows with the first job instead."
     if decision in (Decision.CANCEL, Decision.CANCEL_AGAIN) and contract.cancel is not None:
-        told += f" What may remain: {contract.cancel.may_remain}."
+        told += f" What may remain: {contract.cancel.may_remain.rstrip('.')}."
     if decision in (Decision.RESUME, Decision.CANCEL) and _is_absent(op):
         told += _WHILE_ABSENT[decision]
     if decision is Decision.ACCEPT:

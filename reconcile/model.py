@@ -294,6 +294,8 @@ class Operation:
     summary: Summary | None = None
     result: ResultInfo | None = None
     error: RemoteError | None = None
+    #: What the last create that was not accepted came to: an answer's class, or why there was none.
+    last_refusal: str | None = None
     cancel: CancelIntent | None = None
     input: InputIntent | None = None
     attention: Attention | None = None

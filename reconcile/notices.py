@@ -35,8 +35,8 @@ def of_pause(provider: str, pause: Pause, now: UnixMs) -> Notice | None:
     evidence = {"pause_reason": pause.reason}
     if pause.reason == "credentials_refused":
         told = (
-            f"{provider} refuses the key (401). Nothing is sent but a probe now and then, and no operation fails by it;"
-            " put the right key in place and restart."
+            f"{provider} refuses the key (401). Nothing is sent but a probe now and then. No job fails by it, but a"
+            " create that is not accepted by its deadline does. Put the right key in place and restart."
         )
         return Notice("credentials_refused", pause.opened_at_ms, told, provider, evidence=evidence)
     told = f"{provider} is being left alone ({pause.reason}); a probe now and then finds out when it is back."

@@ -119,6 +119,7 @@ def create_not_accepted(draft: Draft, evidence: CreateNotAccepted) -> None:
     """Surely no job was made: the same bytes go out again after the wait."""
     if draft.op.state not in CREATING:
         return
+    draft.set(last_refusal=evidence.error_class)
     draft.set_schedule(errors=draft.op.schedule.errors + 1, mark_at=None)
     draft.fact(f"the create was not accepted ({evidence.error_class}), so no job was made; it is sent again unchanged")
     draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)

@@ -189,7 +189,9 @@ def job_gone(draft: Draft, evidence: JobGone) -> None:
 
 
 def _whole_gone_run(draft: Draft, reads: int, announced: Verdict | None) -> None:
-    reason = f"the provider does not know the job any more ({reads} reads in a row)"
+    was_read = draft.op.remote_status is not None
+    known = "does not know the job any more" if was_read else "knows no job of this id, and never did as far as we saw"
+    reason = f"the provider {known} ({reads} reads in a row)"
     state = draft.op.state
     if state in WATCHING and announced is not None:
         end(draft, announced, Observation(announced.word), f"{reason}, after an event told its end")

@@ -46,8 +46,9 @@ def deadline_passed(draft: Draft, evidence: DeadlinePassed) -> None:
     cause = f"deadline:{name}"
     match op.state:
         case State.CREATE_PENDING if is_unsent(op):
-            draft.set(error=RemoteError("never_sent", "The create could not be sent in time; no job was made."))
-            draft.move(State.FAILED, "the create deadline passed and nothing was ever sent", cause=cause)
+            told = _why_no_job(op)
+            draft.set(error=RemoteError("never_sent", f"No job was made: {told}."))
+            draft.move(State.FAILED, f"the create deadline passed: {told}; no job was made", cause=cause)
         case State.CREATE_PENDING:
             draft.move(State.CREATE_UNKNOWN, "the create deadline passed and a create may have arrived", cause=cause)
         case State.CREATE_UNKNOWN:
@@ -75,6 +76,14 @@ def remind_half_way(draft: Draft) -> None:
         draft.set(attention=replace(attention, reminded_at=draft.now))
         draft.fact(f"nobody has answered yet and half of the time is over: {attention.reason}")
         draft.reminds = True
+
+
+def _why_no_job(op: Operation) -> str:
+    """What kept the create from being accepted in time, for whoever has to mend it."""
+    if op.last_refusal is None:
+        return "the create could not be sent in time"
+    tries = "1 try" if op.schedule.errors == 1 else f"{op.schedule.errors} tries"
+    return f"the create was not accepted in {tries}, the last came to {op.last_refusal}"
 
 
 #: Where a restored backup may lack the mark of a send that its original did make.

@@ -46,7 +46,7 @@ SELECT: Final = (
 _PLAIN: Final = ("input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt")
 _PLAIN_LATER: Final = (
     "results_gone", "results_kept_until", "unconfirmed", "contradictions", "parent", "adopted", "resends", "origin",
-    "resend_checked", "unknown_since", "by_count", "item_mark", "end_missed",
+    "resend_checked", "unknown_since", "by_count", "item_mark", "end_missed", "last_refusal",
 )  # fmt: skip
 _WORDS: Final = ("labels", "steps")
 _JOBS: Final = ("candidates", "ruled_out")

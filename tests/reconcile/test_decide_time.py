@@ -93,6 +93,17 @@ def test_a_create_that_was_never_sent_fails_at_its_deadline_and_says_so() -> Non
     assert change.entries[0].cause == "deadline:create"
 
 
+def test_a_create_that_was_never_accepted_fails_at_its_deadline_and_says_what_it_came_to() -> None:
+    """Whoever has to mend a key or an address reads it where the operation failed."""
+    op = in_state(S.CREATE_PENDING, mark_at=NOW)
+    for _ in range(3):
+        op = step(op, CreateNotAccepted("http_401")).operation
+    failed = step(op, DeadlinePassed("create"), now=NOW + 14 * MINUTE).operation
+    assert failed.error is not None
+    assert failed.error.code == "never_sent"
+    assert "not accepted in 3 tries, the last came to http_401" in failed.error.message
+
+
 @pytest.mark.parametrize("name", LEADS_TO)
 def test_before_its_time_a_deadline_changes_nothing(name: str) -> None:
     op = in_state(State(name))

@@ -253,6 +253,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     error=RemoteError("code", "message\x00\n", retryable=True, provider="p"),
     candidates=("job_1", "job_2"),
     resends=1,
+    last_refusal="http_401",
     resend_checked=True,
     unknown_since=NOW - 2,
     item_mark="0123456789ab",
