@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconcile.decisions import Decision
-from reconcile.model import Absence, Observation, RemoteError, ResultInfo, Summary, Verdict
+from reconcile.model import Absence, Observation, RemoteError, ResultInfo, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,9 @@ class JobGone:
     """One answer of a run: the provider says it does not know this job."""
 
     error_class: str = "http_404"
-    #: An end that a verified event has told before; after a whole run it leads to collection.
-    announced: Verdict | None = None
+    #: The word of an end that a verified event told of this job before; after a whole run it leads to collection.
+    #: Filled in by the store, inside the transaction.
+    announced: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

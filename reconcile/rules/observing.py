@@ -188,13 +188,13 @@ def job_gone(draft: Draft, evidence: JobGone) -> None:
     deadline_after_a_try(draft)
 
 
-def _whole_gone_run(draft: Draft, reads: int, announced: Verdict | None) -> None:
+def _whole_gone_run(draft: Draft, reads: int, announced: str | None) -> None:
     was_read = draft.op.remote_status is not None
     known = "does not know the job any more" if was_read else "knows no job of this id, and never did as far as we saw"
     reason = f"the provider {known} ({reads} reads in a row)"
-    state = draft.op.state
-    if state in WATCHING and announced is not None:
-        end(draft, announced, Observation(announced.word), f"{reason}, after an event told its end")
+    state, told = draft.op.state, classify(draft.contract, announced)
+    if state in WATCHING and told.is_end:
+        end(draft, told, Observation(told.word), f"{reason}, after an event told its end")
     elif state in WATCHING:
         draft.move(State.OBSERVATION_FAILED, reason, question="gone")
     elif state in CANCELLING:

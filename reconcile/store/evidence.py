@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile import health
+from reconcile.contract import GONE_RUN_READS
 from reconcile.errors import IllegalTransition, WriteRefused
 from reconcile.evidence import (
     Accepted,
     EventSeen,
     Evidence,
     FinishedAtOnce,
+    JobGone,
     JobIsHeld,
     JobRead,
     LookedAgain,
@@ -26,7 +28,7 @@ from reconcile.evidence import (
 )
 from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
 from reconcile.notice import Notice
-from reconcile.states import ACTIONS, Priority, is_legal
+from reconcile.states import ACTIONS, WATCHING, Priority, is_legal
 from reconcile.store import kept_events, lost_creates, notices, providers, rows
 from reconcile.store.history import Appender
 from reconcile.store.kept import Keeper, ObservationRecord, RequestRecord
@@ -127,6 +129,9 @@ class Applier:
         if isinstance(arrival.evidence, LookupFound) and (arrival.evidence.job_ids or op.candidates):
             self.flush()  # what this batch has decided of the neighbours is asked for by SQL
             arrival = replace(arrival, evidence=lost_creates.among_others(self._connection, key, op, arrival.evidence))
+        if isinstance(arrival.evidence, JobGone) and _may_be_gone(op):
+            told = kept_events.end_told(self._connection, key, str(op.remote_job_id))
+            arrival = replace(arrival, evidence=replace(arrival.evidence, announced=told))
         arrival = _with_ring(arrival, lease.ring)
         change = self._late(op, arrival) if is_stale else self._judge(op, arrival)
         if change.operation.remote_job_id not in (None, op.remote_job_id):
@@ -302,6 +307,11 @@ def _with_ring(arrival: Arrival, ring: str | None) -> Arrival:
         return arrival
     told = replace(evidence, rung_by=ring)
     return replace(arrival, evidence=told) if told.is_announced else arrival
+
+
+def _may_be_gone(op: Operation) -> bool:
+    """Whether one more such answer may complete the run: only then is it asked what events have told."""
+    return op.state in WATCHING and op.schedule.gone_reads + 1 >= GONE_RUN_READS
 
 
 def after_head(before: Operation, after: Operation) -> Operation:

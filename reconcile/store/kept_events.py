@@ -1,8 +1,14 @@
-"""Events that came before anybody knew their job: found again in the transaction that makes the job known (B5)."""
+"""Kept events that are asked for again, inside the transaction that needs them.
+
+Those that came before anybody knew their job (B5), and the newest that told a job's end: where no read shows the job
+any more, that one is all there is.
+"""
 
 import sqlite3
 from dataclasses import dataclass
 from typing import Final
+
+from reconcile.model import ENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,12 @@ _KEPT: Final = (
     " AND other.event_id = e.event_id AND other.key < e.key) FROM events e"
     " WHERE e.provider = ? AND e.remote_job_id = ? AND e.operation_key IS NULL ORDER BY e.key"
 )
+_ENDS: Final = ", ".join(repr(kind.value) for kind in sorted(ENDS))
+#: Not by one whose id had come with another body: which of the two is true nobody can tell.
+_END_TOLD: Final = (
+    "SELECT word FROM events WHERE operation_key = ? AND remote_job_id = ?"
+    f" AND verdict IN ({_ENDS}) AND disposition <> 'contradiction' ORDER BY key DESC LIMIT 1"
+)
 _MATCHED: Final = "UPDATE events SET operation_key = ?, disposition = ? WHERE key = ?"
 
 
@@ -29,3 +41,9 @@ def take(connection: sqlite3.Connection, provider: str, remote_job_id: str, oper
         _MATCHED, [(operation_key, "contradiction" if other else "rings", key) for key, _, _, other in found]
     )
     return [KeptEvent(event_id, word, bool(other)) for _, event_id, word, other in found]
+
+
+def end_told(connection: sqlite3.Connection, operation_key: int, remote_job_id: str) -> str | None:
+    """The word of the newest verified event that told the end of an operation's job."""
+    found = connection.execute(_END_TOLD, (operation_key, remote_job_id)).fetchone()
+    return None if found is None else str(found[0])

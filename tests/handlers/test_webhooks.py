@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handlers import webhooks
-from reconcile.evidence import Accepted, JobRead
+from reconcile.evidence import Accepted, JobGone, JobRead
 from reconcile.model import Observation
 from reconcile.registry import provider_for
 from reconcile.store.writer import Hooks
@@ -177,6 +177,55 @@ async def test_an_event_kept_for_an_unknown_job_rings_in_the_transaction_that_le
         assert (await ground.row(operation)).remote_job_id == JOB
         assert ground.due_at(operation) == ground.clock.now()
         assert ground.events() == [("rings", 0)]
+
+
+# ---- a job that is gone when its end is to be read -------------------------------------------------------------
+
+
+async def gone_for_a_whole_run(ground: Ground, operation: str) -> str:
+    """Five reads over more than two minutes, none of which knows the job; the state they lead to."""
+    for _ in range(5):
+        ground.clock.advance(31_000)
+        await ground.apply(operation, JobGone())
+    return str((await ground.row(operation)).state)
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        (["completed"], "result_collecting"),
+        (["expired"], "result_collecting"),
+        (["failed"], "failed"),
+        (["completed", "in_progress"], "result_collecting"),
+        (["cancelled", "completed"], "result_collecting"),
+        (["in_progress"], "observation_failed"),
+        ([], "observation_failed"),
+    ],
+)
+async def test_a_job_that_is_gone_after_an_event_told_its_end_is_no_question(
+    ground: Ground, words: list[str], state: str
+) -> None:
+    """The event is the last that anybody will hear of it: its newest end is taken, and what it left is collected."""
+    operation, other = await ground.operation("observing", JOB), await ground.operation("observing", "batch_other")
+    for number, word in enumerate(words):
+        body = event(JOB, word)
+        assert (await ground.hook(body, signed(body, event_id=f"msg_{number}"))).status == 200
+
+    assert await gone_for_a_whole_run(ground, operation) == state
+    verdict = (await ground.row(operation)).verdict
+    ends = [word for word in words if word != "in_progress"]
+    assert (verdict.word if verdict else None) == (ends[-1] if ends else None)
+    assert await gone_for_a_whole_run(ground, other) == "observation_failed"
+
+
+async def test_an_end_whose_event_id_came_with_two_bodies_is_not_believed(ground: Ground) -> None:
+    """Which of the two is true nobody can tell."""
+    operation = await ground.operation("observing", JOB)
+    for body in (event(JOB, "in_progress"), event(JOB, "completed")):
+        assert (await ground.hook(body, signed(body))).status == 200
+    assert [kind for kind, _ in ground.events()] == ["rings", "contradiction"]
+
+    assert await gone_for_a_whole_run(ground, operation) == "observation_failed"
 
 
 # ---- refusals look alike (S13) ---------------------------------------------------------------------------------

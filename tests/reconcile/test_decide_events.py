@@ -86,9 +86,16 @@ def test_a_job_is_gone_for_a_whole_run(state: State, cell: str) -> None:
 def test_a_job_is_gone_after_an_event_announced_its_end(state: State, word: str) -> None:
     announced = Verdict(CONTRACT.words[word].kind, word, may_hold_results=CONTRACT.words[word].may_hold_results)
     op = four_reads_in(state)
-    change = step(op, JobGone(announced=announced))
+    change = step(op, JobGone(announced=word))
     assert_cell(op, change, "result_collecting")
     assert change.operation.verdict == announced
+
+
+@pytest.mark.parametrize("word", ["running", "never heard of"])
+def test_a_word_that_is_no_end_leaves_a_gone_job_to_a_person(word: str) -> None:
+    """The contract may have changed since the event was judged."""
+    op = four_reads_in(S.OBSERVING)
+    assert_cell(op, step(op, JobGone(announced=word)), "observation_failed")
 
 
 @pytest.mark.parametrize("state", CANCELLING)
