@@ -80,6 +80,8 @@ class LookupFound:
     job_ids: tuple[str, ...]
     is_sure: bool = True
     is_whole: bool = True
+    #: Those of the jobs that are known to have as many items as were sent; of the others nobody can tell.
+    same_size: tuple[str, ...] = ()
     #: Jobs whose own item ids show that they are somebody else's.
     ruled_out: tuple[str, ...] = ()
     held: tuple[str, ...] = ()

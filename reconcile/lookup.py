@@ -66,10 +66,11 @@ class Looker:
             if is_whole:
                 break
         if terms.is_sure or op.item_mark is None:
-            return Looked(_found(seen, is_sure=terms.is_sure, is_whole=is_whole), tuple(exchanges))
-        evidence = await self._by_mark(peer, op, op.item_mark, seen, exchanges)
+            evidence = _found(seen, is_sure=terms.is_sure)
+        else:
+            evidence = await self._by_mark(peer, op, op.item_mark, seen, exchanges)
         if isinstance(evidence, LookupFound):
-            evidence = replace(evidence, is_whole=is_whole)
+            evidence = replace(evidence, is_whole=is_whole, same_size=_same_size(op, seen, evidence))
         return Looked(evidence, tuple(exchanges))
 
     async def look_again(self, peer: Peer, op: Operation) -> "LookedTwice":
@@ -167,10 +168,17 @@ def owes_second_look(peer: Peer, op: Operation) -> bool:
     return op.item_mark is not None or (terms.is_sure and peer.provider.marker(op) is not None)
 
 
-def _found(seen: Mapping[str, Observation], *, is_sure: bool, is_whole: bool = True) -> Accepted | LookupFound:
+def _found(seen: Mapping[str, Observation], *, is_sure: bool) -> Accepted | LookupFound:
     if is_sure and len(seen) == 1:
         return Accepted(next(iter(seen.values())), by_lookup=True)
-    return LookupFound(tuple(seen), is_sure=is_sure, is_whole=is_whole)
+    return LookupFound(tuple(seen), is_sure=is_sure)
+
+
+def _same_size(op: Operation, seen: Mapping[str, Observation], found: LookupFound) -> tuple[str, ...]:
+    """The candidates of a guess that are known to have as many items as were sent."""
+    if found.is_sure or op.input_items is None:
+        return ()
+    return tuple(job_id for job_id in found.job_ids if seen[job_id].total_items == op.input_items)
 
 
 def _shows_older(page: Page, op: Operation, terms: Lookup) -> bool:

@@ -63,15 +63,19 @@ def _drop_candidates(draft: Draft, evidence: LookupFound) -> None:
 
 
 def _may_adopt_by_count(draft: Draft, evidence: LookupFound) -> bool:
-    """After a re-send there may be two jobs, of which one shows: only a person can tell then."""
+    """Only where nothing speaks for another: a list that was not read to its end may show a second one further on, a
+    job of unknown size may be the one, and after a re-send there may be two, of which one shows.
+    """
     op = draft.op
     return (
         draft.contract.adopt == "by_count"
         and op.state is State.CREATE_UNKNOWN
         and not evidence.is_sure
+        and evidence.is_whole
         and evidence.is_only_lost
         and op.resends == 0
         and len(evidence.job_ids) == 1
+        and evidence.job_ids[0] in evidence.same_size
         and set(op.candidates) <= set(evidence.job_ids)
     )
 

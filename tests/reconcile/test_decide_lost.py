@@ -46,7 +46,7 @@ RESENDS: Final = replace(ASKS, on_absent="resend")
 RESENDS_UNSURE: Final = replace(RESENDS, lookup=UNSURE)
 NO_ROAD: Final = replace(CONTRACT, lookup=None, on_absent="resend")
 COUNTS: Final = replace(CONTRACT, lookup=UNSURE, adopt="by_count")
-ONE: Final = LookupFound(("job_7",), is_sure=False, is_only_lost=True)
+ONE: Final = LookupFound(("job_7",), is_sure=False, same_size=("job_7",), is_only_lost=True)
 REFUSAL = RemoteError("invalid_request", "No such model.")
 
 
@@ -195,8 +195,11 @@ def test_the_only_candidate_is_taken_by_count_where_the_operator_says_so() -> No
     [
         ("nobody allowed it", lost(), ONE, replace(COUNTS, adopt="ask")),
         ("another create may have made it", lost(), replace(ONE, is_only_lost=False), COUNTS),
-        ("there are two", lost(), replace(ONE, job_ids=("job_7", "job_8")), COUNTS),
+        ("there are two", lost(), replace(ONE, job_ids=("job_7", "job_8"), same_size=("job_7", "job_8")), COUNTS),
         ("there is none", lost(), replace(ONE, job_ids=()), COUNTS),
+        ("one of unknown size may be it, too", lost(), replace(ONE, job_ids=("job_7", "job_9")), COUNTS),
+        ("it is of unknown size", lost(), replace(ONE, same_size=()), COUNTS),
+        ("the list was not read to its end", lost(), replace(ONE, is_whole=False), COUNTS),
         ("another one was seen before", lost(candidates=("job_8",)), ONE, COUNTS),
         ("there may be two jobs by now", lost(resends=1), ONE, COUNTS),
     ],

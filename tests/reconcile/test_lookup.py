@@ -124,7 +124,7 @@ async def test_a_peek_is_recorded_as_a_read_that_looks_for_the_job(account: Acco
 async def test_a_candidate_whose_ids_bear_no_mark_of_ours_is_none_any_more(account: Account) -> None:
     other = b'{"custom_id":"ffffffffffff_q-1","result":{"type":"canceled"}}\n'
     looked = await account.look(account.ended("b_1", THEIRS), account.ended("b_2", other), account.running("b_3"))
-    assert looked.evidence == LookupFound(("b_3",), is_sure=False, ruled_out=("b_1", "b_2"))
+    assert looked.evidence == LookupFound(("b_3",), is_sure=False, same_size=("b_3",), ruled_out=("b_1", "b_2"))
 
 
 async def test_a_candidate_that_was_ruled_out_before_is_not_fetched_again(account: Account) -> None:
@@ -170,7 +170,7 @@ async def troubled(_: web.Request) -> web.StreamResponse:
 )
 async def test_a_result_that_does_not_tell_leaves_its_batch_in_doubt(account: Account, result: Any) -> None:
     looked = await account.look(account.ended("b_1", result))
-    assert looked.evidence == LookupFound(("b_1",), is_sure=False)
+    assert looked.evidence == LookupFound(("b_1",), is_sure=False, same_size=("b_1",))
     assert len(looked.exchanges) == 2
 
 
@@ -195,7 +195,7 @@ async def test_of_an_endless_result_only_its_head_is_read(account: Account) -> N
         return response
 
     looked = await account.look(account.ended("b_1", endless))
-    assert looked.evidence == LookupFound(("b_1",), is_sure=False)
+    assert looked.evidence == LookupFound(("b_1",), is_sure=False, same_size=("b_1",))
     assert sent < 1 << 26
 
 
@@ -203,7 +203,7 @@ async def test_the_key_goes_to_no_other_host_for_a_peek(account: Account) -> Non
     """F6: whatever URL a candidate names."""
     stranger = account.ended("b_1", OURS, results_url="http://127.0.0.1:9/stolen")
     looked = await account.look(stranger)
-    assert looked.evidence == LookupFound(("b_1",), is_sure=False)
+    assert looked.evidence == LookupFound(("b_1",), is_sure=False, same_size=("b_1",))
     assert looked.exchanges[-1].error_class == "foreign_host:127.0.0.1:9"
     assert account.asked == [("/v1/messages/batches", KEY)]
 
@@ -227,8 +227,17 @@ async def test_one_look_up_peeks_into_so_many_and_leaves_the_others_in_doubt(acc
 async def test_an_operation_without_a_mark_is_peeked_for_by_nobody(account: Account) -> None:
     """The mark is the operation's own, fixed at its start, whatever the configuration says by now."""
     looked = await account.look(account.ended("b_1", OURS), op=replace(OP, item_mark=None))
-    assert looked.evidence == LookupFound(("b_1",), is_sure=False)
+    assert looked.evidence == LookupFound(("b_1",), is_sure=False, same_size=("b_1",))
     assert len(account.asked) == 1
+
+
+async def test_of_the_candidates_those_of_known_size_are_told_apart(account: Account) -> None:
+    """One without readable counts may be ours, and is shown; its size proves nothing."""
+    counts = {**RUNNING["request_counts"], "processing": 4}
+    for op in (replace(OP, item_mark=None), OP):
+        bare = {**account.running("b_1"), "request_counts": None}
+        looked = await account.look(bare, {**account.running("b_2"), "request_counts": counts}, op=op)
+        assert looked.evidence == LookupFound(("b_1", "b_2"), is_sure=False, same_size=("b_2",))
 
 
 async def test_a_list_that_goes_on_beyond_what_is_read_shows_no_absence(account: Account) -> None:

@@ -15,7 +15,7 @@ from tests.reconcile.store.ground import accepted, arrival, opened, operation, r
 
 S = State
 COUNTS: Final = replace(CONTRACT, lookup=Lookup(is_sure=False), adopt="by_count")
-ONE: Final = LookupFound(("job_x",), is_sure=False)
+ONE: Final = LookupFound(("job_x",), is_sure=False, same_size=("job_x",))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_jobs_by_a_sure_marker_are_shown_whoever_holds_them(path: Path) ->
 async def test_the_only_candidate_of_the_only_lost_create_is_taken_by_count(path: Path) -> None:
     async with opened(path, contract=COUNTS) as ground:
         await ground.start(lost(), operation(2), operation(3, S.SUCCEEDED), operation(4, S.CREATE_PENDING))
-        change = await ground.apply(1, LookupFound(("job_2", "job_x"), is_sure=False))
+        change = await ground.apply(1, LookupFound(("job_2", "job_x"), is_sure=False, same_size=("job_2", "job_x")))
         assert (change.operation.state, change.operation.remote_job_id) == (S.ACCEPTED, "job_x")
         assert (await ground.get()).by_count
         ground.check_chains()
@@ -179,7 +179,7 @@ async def test_a_job_of_an_operation_that_was_given_up_is_shown_and_not_taken_by
         await ground.start(operation(2, S.RESULT_TIMED_OUT))
         await ground.apply(2, DeadlinePassed("attention"), at=NOW + 7 * DAY)
         await ground.start(lost())
-        change = await ground.apply(1, LookupFound(("job_2",), is_sure=False))
+        change = await ground.apply(1, LookupFound(("job_2",), is_sure=False, same_size=("job_2",)))
         assert (change.operation.remote_job_id, change.operation.candidates) == (None, ("job_2",))
 
 
