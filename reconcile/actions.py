@@ -24,6 +24,7 @@ from reconcile.evidence import (
     InputAnswered,
     JobGone,
     JobRead,
+    LookedAgain,
     ProviderAbsent,
     ReadFailed,
     StepDone,
@@ -41,7 +42,8 @@ from reconcile.store.claims import Claim
 
 #: Bytes shown of an answer that could not be read. 200: enough to tell a proxy's page from the provider.
 MAX_SHOWN: Final = 200
-#: Tries to look for a second job of a re-sent create before its result is collected all the same. 3: arbitrary.
+#: Failed tries to look for a second job of a re-sent create after which the next one is the last, and the result is
+#: collected whatever it says. 3: arbitrary.
 SECOND_LOOKS: Final = 3
 
 
@@ -183,12 +185,15 @@ class Act:
         """Look for a second job of a re-sent create before its result is collected; None: the action has ended."""
         looked = await self._looker.look_again(self._peer, op)
         if isinstance(looked.evidence, ReadFailed):
-            if op.schedule.errors >= SECOND_LOOKS:
-                return op
-            told = CollectFailed(f"second_look_{looked.evidence.error_class}", looked.evidence.retry_after_ms)
-            await self._answer(op, told, *looked.exchanges)
-            return None
-        change = await self._answer(op, looked.evidence, *looked.exchanges, holds=True)
+            failed = looked.evidence.error_class
+            if op.schedule.errors < SECOND_LOOKS:
+                told = CollectFailed(f"second_look_{failed}", looked.evidence.retry_after_ms)
+                await self._answer(op, told, *looked.exchanges)
+                return None
+            evidence = LookedAgain((), is_whole=False, error_class=failed)
+        else:
+            evidence = looked.evidence
+        change = await self._answer(op, evidence, *looked.exchanges, holds=True)
         return _with_request(change.operation, op) if change.operation.state is op.state else None
 
     # ---- observe, cancel, collect ----

@@ -90,9 +90,14 @@ class LookupFound:
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """A look-up after a re-sent create was accepted: the jobs beside the held one that surely are this operation's."""
+    """A look-up after a re-sent create was accepted: the jobs beside the held one that surely are this operation's.
+
+    `is_whole` is False where it left some jobs unseen or in doubt; `error_class`: why it was given up, unseen all.
+    """
 
     others: tuple[str, ...]
+    is_whole: bool = True
+    error_class: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,10 @@ class Looked:
 
     evidence: Accepted | LookupFound | ReadFailed
     exchanges: tuple[Exchange, ...] = ()
+    #: The list was read to its end.
+    is_whole: bool = True
+    #: Jobs on it of which nobody can tell whose they are.
+    in_doubt: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +69,14 @@ class Looker:
             is_whole = cursor is None or _shows_older(page, op, terms)
             if is_whole:
                 break
+        in_doubt: tuple[str, ...] = ()
         if terms.is_sure or op.item_mark is None:
             evidence = _found(seen, is_sure=terms.is_sure)
         else:
-            evidence = await self._by_mark(peer, op, op.item_mark, seen, exchanges)
+            evidence, in_doubt = await self._by_mark(peer, op, op.item_mark, seen, exchanges)
         if isinstance(evidence, LookupFound):
             evidence = replace(evidence, is_whole=is_whole, same_size=_same_size(op, seen, evidence))
-        return Looked(evidence, tuple(exchanges))
+        return Looked(evidence, tuple(exchanges), is_whole, in_doubt)
 
     async def look_again(self, peer: Peer, op: Operation) -> "LookedTwice":
         """The same for an operation that holds the job of a re-sent create: is the first one's job there too?"""
@@ -84,7 +89,8 @@ class Looker:
             case LookupFound(job_ids=job_ids, is_sure=is_sure):
                 found = job_ids if is_sure else ()
         others = tuple(job_id for job_id in found if job_id != op.remote_job_id)
-        return LookedTwice(LookedAgain(others), looked.exchanges)
+        is_whole = looked.is_whole and not set(looked.in_doubt) - {op.remote_job_id}
+        return LookedTwice(LookedAgain(others, is_whole), looked.exchanges)
 
     async def _page(
         self, peer: Peer, op: Operation, cursor: str | None, exchanges: list[Exchange]
@@ -99,7 +105,7 @@ class Looker:
 
     async def _by_mark(
         self, peer: Peer, op: Operation, mark: str, seen: Mapping[str, Observation], exchanges: list[Exchange]
-    ) -> Accepted | LookupFound:
+    ) -> tuple[Accepted | LookupFound, tuple[str, ...]]:
         """Candidates that have ended show their ids: this operation's, or somebody else's. The others stay in doubt."""
         left = {job_id: job for job_id, job in seen.items() if job_id not in op.ruled_out}
         ours: dict[str, Observation] = {}
@@ -110,10 +116,10 @@ class Looker:
                     ours[job_id] = left[job_id]
                 case False:
                     ruled_out.append(job_id)
+        in_doubt = tuple(job_id for job_id in left if job_id not in ruled_out and job_id not in ours)
         if ours:
-            return _found(ours, is_sure=True)
-        doubtful = tuple(job_id for job_id in left if job_id not in ruled_out)
-        return LookupFound(doubtful, is_sure=False, ruled_out=tuple(ruled_out))
+            return _found(ours, is_sure=True), in_doubt
+        return LookupFound(in_doubt, is_sure=False, ruled_out=tuple(ruled_out)), in_doubt
 
     async def _bears(
         self, peer: Peer, op: Operation, mark: str, ref: ResultRef, exchanges: list[Exchange]

@@ -38,13 +38,24 @@ def looked_again(draft: Draft, evidence: LookedAgain) -> None:
     others = tuple(job_id for job_id in evidence.others if job_id != draft.op.remote_job_id)
     draft.set(resend_checked=True)
     if not others:
-        draft.fact("the account was looked through once more after the re-send: no second job shows")
+        draft.fact(_no_second_job(evidence), is_whole=evidence.is_whole)
     elif draft.op.state in TERMINAL:
         draft.contradiction("a second job of this operation shows after it had ended", others=list(others))
     elif draft.op.remote_job_id is None:
         add_candidates(draft, others)
     else:
         second_jobs(draft, others)
+
+
+def _no_second_job(evidence: LookedAgain) -> str:
+    """What was seen, and no more than that."""
+    if evidence.error_class is not None:
+        return (
+            f"the account could not be looked through once more after the re-send ({evidence.error_class}), and the"
+            " result is collected all the same: a second job may have run unseen"
+        )
+    told = "the account was looked through once more after the re-send: no second job shows"
+    return told if evidence.is_whole else told + ", but not every job there could be told"
 
 
 def _drop_candidates(draft: Draft, evidence: LookupFound) -> None:

@@ -184,7 +184,7 @@ async def test_a_list_that_cannot_be_read_holds_up_the_result_of_a_re_sent_creat
     assert len(failed) == 3
 
 
-async def test_a_list_that_can_be_read_no_more_is_asked_for_a_second_job_no_more_than_three_times(
+async def test_a_list_that_can_be_read_no_more_is_given_up_after_the_fourth_look_and_the_history_says_so(
     tmp_path: Path,
 ) -> None:
     claude = Claude(creates=True, lost=1, pages=[500] * 50, piece=1000)
@@ -193,5 +193,8 @@ async def test_a_list_that_can_be_read_no_more_is_asked_for_a_second_job_no_more
         claude.results = PLAIN.replace(b'"job-0010', f'"{mark}_job-0010'.encode())
         body = await ground.get(f"/v1/operations/{operation}?wait=20")
         row = await ground.row(operation)
-    assert (body["outcome"], row.resend_checked) == ("succeeded", False)
+        history = (await ground.get(f"/v1/operations/{operation}/history"))["history"]
+    assert (body["outcome"], row.resend_checked) == ("succeeded", True)
     assert len(claude.pages) == 50 - 4
+    (given_up,) = [entry for entry in history if "a second job may have run unseen" in entry["reason"]]
+    assert "http_500" in given_up["reason"]

@@ -297,6 +297,23 @@ def test_where_no_second_job_shows_the_operation_goes_on_and_is_not_looked_for_a
     assert (change.operation.state, change.operation.schedule.due_at) == (S.RESULT_COLLECTING, op.schedule.due_at)
 
 
+@pytest.mark.parametrize(
+    ("evidence", "said", "unsaid"),
+    [
+        (LookedAgain(()), "no second job shows", "not every job"),
+        (LookedAgain((), is_whole=False), "not every job there could be told", "could not be looked through"),
+        (LookedAgain((), is_whole=False, error_class="http_500"), "could not be looked through", "no second job shows"),
+    ],
+)
+def test_a_second_look_claims_no_more_than_it_saw(evidence: LookedAgain, said: str, unsaid: str) -> None:
+    change = step(in_state(S.RESULT_COLLECTING, resends=1), evidence)
+    (entry,) = change.entries
+    assert said in entry.reason
+    assert unsaid not in entry.reason
+    assert entry.facts["is_whole"] is evidence.is_whole
+    assert change.operation.resend_checked
+
+
 @pytest.mark.parametrize("state", TERMINAL)
 def test_a_second_job_that_shows_after_the_end_is_a_contradiction(state: State) -> None:
     op = in_state(state, resends=1)

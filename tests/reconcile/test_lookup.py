@@ -270,6 +270,30 @@ async def test_the_first_job_of_a_create_that_was_sent_again_is_told_beside_the_
     assert looked.evidence == LookedAgain(others)
 
 
+@pytest.mark.parametrize("first", [OURS, THEIRS])
+async def test_a_second_look_that_leaves_jobs_in_doubt_says_so(account: Account, first: bytes) -> None:
+    """A job that still runs shows no ids, one whose results fail neither; beyond the cap nobody peeks."""
+    held, ended = account.ended("b_2", OURS), account.ended("b_1", first)
+    others = ("b_1",) if first == OURS else ()
+    many = [account.ended(f"b_x{n}", THEIRS) for n in range(MAX_PEEKS)]
+    for batches in ([account.running("b_3")], [account.ended("b_4", 500)], many):
+        account.pages = [{"data": [ended, held, *batches], "has_more": False}]
+        looked = await account.looker.look_again(account.peer, HELD)
+        assert looked.evidence == LookedAgain(others, is_whole=False)
+
+
+async def test_a_second_look_at_a_list_that_goes_on_beyond_what_is_read_says_so(account: Account) -> None:
+    account.peer.provider = AnthropicBatches(replace(CONTRACT, lookup=Lookup(is_sure=False, max_pages=1)))
+    account.pages = [{"data": [account.ended("b_2", OURS)], "has_more": True, "last_id": "b_2"}]
+    looked = await account.looker.look_again(account.peer, HELD)
+    assert looked.evidence == LookedAgain((), is_whole=False)
+
+
+async def test_a_held_job_whose_own_ids_cannot_be_read_is_in_no_doubt(account: Account) -> None:
+    account.pages = [{"data": [account.ended("b_2", 500)], "has_more": False}]
+    assert (await account.looker.look_again(account.peer, HELD)).evidence == LookedAgain(())
+
+
 async def test_a_second_look_that_fails_says_nothing_of_a_second_job(account: Account) -> None:
     account.pages = [500]
     assert (await account.looker.look_again(account.peer, HELD)).evidence == ReadFailed("http_500")
