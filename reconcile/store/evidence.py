@@ -141,7 +141,7 @@ class Applier:
         change = self._write(key, op, change, arrival, lease, is_stale=is_stale)
         self._keeper.keep(key, change, arrival.requests, arrival.observation, arrival.at)
         changes = [change]
-        if change.operation.remote_job_id is not None and op.remote_job_id is None:
+        if change.operation.remote_job_id not in (None, op.remote_job_id):
             changes += self._apply_kept_events(key, change.operation, arrival)
         after = changes[-1].operation
         due_at = None if after.is_terminal else after.schedule.due_at

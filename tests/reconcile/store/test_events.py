@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from reconcile.evidence import CollectFailed, DeadlinePassed, FinishedAtOnce
+from reconcile.decisions import Decision
+from reconcile.evidence import CollectFailed, DeadlinePassed, FinishedAtOnce, JobGone, PersonDecided
 from reconcile.model import EntryKind, Observation
 from reconcile.states import Priority, State
 from tests.reconcile.rows import DAY, MINUTE, NO_READ, NOW
@@ -317,6 +318,37 @@ async def test_a_kept_event_is_the_evidence_of_an_adopted_job_that_cannot_be_rea
         await ground.start(operation(1, S.ACCEPTED, adopted=True))
         op = await ground.get()
         assert (op.state, op.unconfirmed) == (S.RESULT_COLLECTING, True)
+
+
+async def test_a_kept_event_of_a_job_that_a_person_chose_in_place_of_another_rings(path: Path) -> None:
+    """It came while two jobs stood for the operation, and concerned neither that was held."""
+    async with opened(path) as ground:
+        await ground.start(operation(1, S.CONTRACT_VIOLATION, candidates=("job_x",)))
+        await _receive(ground, event("evt_x", "done", "job_x"), event("evt_y", "done", "job_y"))
+        assert [row[1] for row in _kept(ground)] == [None, None]
+        await ground.apply(1, PersonDecided("d_1", Decision.CHOOSE_JOB, "ann", "that one", remote_job_id="job_x"))
+        assert _kept(ground) == [("evt_x", "op_1", "rings", 0), ("evt_y", None, "unmatched", 0)]
+        assert (ground.schedule()["due_at"], ground.schedule()["priority"]) == (NOW, Priority.RUNG)
+        ground.check_chains()
+
+
+async def test_a_kept_event_is_the_evidence_of_a_chosen_job_that_cannot_be_read(path: Path) -> None:
+    async with opened(path, contract=NO_READ) as ground:
+        await ground.start(operation(1, S.CONTRACT_VIOLATION, candidates=("job_x",)))
+        await _receive(ground, event("evt_x", "done", "job_x"))
+        await ground.apply(1, PersonDecided("d_1", Decision.CHOOSE_JOB, "ann", "that one", remote_job_id="job_x"))
+        after = await ground.get()
+        assert (after.state, after.remote_job_id, after.unconfirmed) == (S.RESULT_COLLECTING, "job_x", True)
+
+
+async def test_an_end_that_was_told_of_the_former_job_is_none_of_the_chosen_one(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, S.CONTRACT_VIOLATION, candidates=("job_x",)))
+        await _receive(ground, event("evt_1", "done", "job_1"))
+        await ground.apply(1, PersonDecided("d_1", Decision.CHOOSE_JOB, "ann", "that one", remote_job_id="job_x"))
+        for minute in range(1, 6):
+            await ground.apply(1, JobGone(), at=NOW + minute * MINUTE)
+        assert (await ground.get()).state is S.OBSERVATION_FAILED
 
 
 async def test_kept_events_that_share_an_id_are_a_contradiction_of_the_adopted_job(path: Path) -> None:
