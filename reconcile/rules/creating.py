@@ -14,7 +14,7 @@ from reconcile.evidence import (
     JobRead,
     StepDone,
 )
-from reconcile.model import CancelIntent, Verdict, VerdictKind
+from reconcile.model import Verdict, VerdictKind
 from reconcile.rules.ending import end
 from reconcile.rules.observing import apply_read
 from reconcile.rules.waiting import deadline_after_a_try
@@ -51,14 +51,15 @@ def take_job(
     draft.verdict = classify(draft.contract, evidence.observation.word)
     if evidence.observation.word is not None:
         apply_read(draft, JobRead(evidence.observation), first=True, unconfirmed=unconfirmed)
+    send_a_waiting_cancel(draft)
+
+
+def send_a_waiting_cancel(draft: Draft) -> None:
+    """Where a cancel was asked for before the job was known, and the job runs, it is sent now."""
     cancel = draft.op.cancel
     if cancel is not None and draft.op.state in WATCHING:
-        _send_the_waiting_cancel(draft, cancel)
-
-
-def _send_the_waiting_cancel(draft: Draft, cancel: CancelIntent) -> None:
-    cause = f"cancel:{cancel.cancel_id}"
-    draft.move(State.CANCEL_REQUESTED, "a cancel was waiting for the job id", cause=cause)
+        cause = f"cancel:{cancel.cancel_id}"
+        draft.move(State.CANCEL_REQUESTED, "a cancel was waiting for the job id", cause=cause)
 
 
 def second_jobs(draft: Draft, job_ids: tuple[str, ...]) -> None:

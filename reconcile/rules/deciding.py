@@ -10,6 +10,7 @@ from reconcile.decisions import NAMES_A_JOB, Decision, Offer, end_by_accept, has
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAsked, PersonDecided
 from reconcile.model import SAYS_DONE, Operation, RemoteError, Summary, UnixMs, Verdict, VerdictKind
+from reconcile.rules.creating import send_a_waiting_cancel
 from reconcile.rules.ending import error_of
 from reconcile.rules.wishes import cancel_asked
 from reconcile.states import State
@@ -92,7 +93,7 @@ def _adopt_job(draft: Draft, job_id: str) -> None:
     draft.set(remote_job_id=job_id, started_at=draft.now, candidates=others)
     draft.move(State.ACCEPTED, f"the job was named by a person: {job_id}", facts={"remote_job_id": job_id})
     _watch_on(draft)
-    _send_a_waiting_cancel(draft)
+    send_a_waiting_cancel(draft)
 
 
 def _resend(draft: Draft, evidence: PersonDecided) -> None:
@@ -135,19 +136,12 @@ def _choose_job(draft: Draft, chosen: str) -> None:
     )
     _watch_on(draft)
     if waits:
-        _send_a_waiting_cancel(draft)
+        send_a_waiting_cancel(draft)
 
 
 def _jobs_shown(op: Operation) -> tuple[str, ...]:
     held = () if op.remote_job_id is None else (op.remote_job_id,)
     return tuple(dict.fromkeys((*held, *op.candidates)))
-
-
-def _send_a_waiting_cancel(draft: Draft) -> None:
-    cancel = draft.op.cancel
-    if cancel is not None:
-        cause = f"cancel:{cancel.cancel_id}"
-        draft.move(State.CANCEL_REQUESTED, "a cancel was waiting for the job id", cause=cause)
 
 
 # ---- cancel or keep ----
