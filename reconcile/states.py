@@ -273,6 +273,8 @@ WATCHING: Final = frozenset({_S.ACCEPTED, _S.OBSERVING, _S.BLOCKED, _S.INPUT_GIV
 CANCELLING: Final = frozenset({_S.CANCEL_REQUESTED, _S.CANCELLING, _S.CANCELLATION_UNCONFIRMED})
 STOPPED: Final = frozenset({_S.RESULT_TIMED_OUT, _S.OBSERVATION_FAILED})
 ENDED_REMOTELY: Final = frozenset({_S.RESULT_COLLECTING, _S.RESULT_UNAVAILABLE, _S.RESULT_VALIDATION_FAILED})
+#: Ends without the job's own end: such an operation holds no job, so that another may adopt it (N5).
+GIVEN_UP: Final = frozenset({_S.TIMED_OUT, _S.ABANDONED})
 #: Where a list page is as good as a read of its own. A cancelled job is read quicker than a list is.
 LISTED: Final = frozenset({_S.ACCEPTED, _S.OBSERVING, _S.BLOCKED})
 #: Where a verified event makes the row due at once; elsewhere it is kept and judged by `decide`.

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from reconcile.evidence import EventSeen
 from reconcile.model import Observation, UnixMs, Verdict
-from reconcile.states import RINGS, Priority, State
+from reconcile.states import GIVEN_UP, RINGS, Priority, State
 from reconcile.store.evidence import Applier, Arrival, Judge
+from reconcile.store.schema import listed
 from reconcile.store.writer import Done, Kind
 
 
@@ -61,7 +62,7 @@ _OTHER_CONTENT: Final = (
 _MATCH: Final = (
     "SELECT e.key, o.key, o.operation_id, o.state FROM json_each(?) j JOIN events e ON e.key = j.value"
     " JOIN operations o ON o.provider = e.provider AND o.remote_job_id = e.remote_job_id"
-    " ORDER BY e.key, o.state IN ('timed_out', 'abandoned') DESC, o.key"
+    f" ORDER BY e.key, o.state IN {listed(GIVEN_UP)} DESC, o.key"
 )
 _MATCHED: Final = (
     "UPDATE events SET operation_key = j.value ->> 1, disposition = j.value ->> 2 FROM json_each(?) j"

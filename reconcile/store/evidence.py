@@ -28,10 +28,11 @@ from reconcile.evidence import (
 )
 from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
 from reconcile.notice import Notice
-from reconcile.states import ACTIONS, WATCHING, Priority, is_legal
+from reconcile.states import ACTIONS, GIVEN_UP, WATCHING, Priority, is_legal
 from reconcile.store import kept_events, lost_creates, notices, providers, rows
 from reconcile.store.history import Appender
 from reconcile.store.kept import Keeper, ObservationRecord, RequestRecord
+from reconcile.store.schema import listed
 from reconcile.store.writer import Done, Kind
 
 
@@ -72,7 +73,7 @@ _PLAN: Final = (
 #: Another operation that holds a job; those that ended without the job's own end hold none (N5).
 _HOLDER: Final = (
     "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND key <> ?"
-    " AND state NOT IN ('timed_out', 'abandoned')"
+    f" AND state NOT IN {listed(GIVEN_UP)}"
 )
 
 

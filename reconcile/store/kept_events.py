@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconcile.model import ENDS
+from reconcile.store.schema import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,10 @@ _KEPT: Final = (
     " AND other.event_id = e.event_id AND other.key < e.key) FROM events e"
     " WHERE e.provider = ? AND e.remote_job_id = ? AND e.operation_key IS NULL ORDER BY e.key"
 )
-_ENDS: Final = ", ".join(repr(kind.value) for kind in sorted(ENDS))
 #: Not by one whose id had come with another body: which of the two is true nobody can tell.
 _END_TOLD: Final = (
     "SELECT word FROM events WHERE operation_key = ? AND remote_job_id = ?"
-    f" AND verdict IN ({_ENDS}) AND disposition <> 'contradiction' ORDER BY key DESC LIMIT 1"
+    f" AND verdict IN {listed(ENDS)} AND disposition <> 'contradiction' ORDER BY key DESC LIMIT 1"
 )
 _MATCHED: Final = "UPDATE events SET operation_key = ?, disposition = ? WHERE key = ?"
 

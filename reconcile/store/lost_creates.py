@@ -10,12 +10,13 @@ from typing import Final
 
 from reconcile.evidence import LookupFound
 from reconcile.model import Operation
-from reconcile.store.schema import Connection
+from reconcile.states import GIVEN_UP
+from reconcile.store.schema import Connection, listed
 
 #: Jobs that are other operations' own. Those that ended without the job's own end hold none (N5), but their creates
 #: did make it.
 _OF_OTHERS: Final = (
-    "SELECT remote_job_id, state NOT IN ('timed_out', 'abandoned') FROM operations WHERE provider = ? AND key <> ?"
+    f"SELECT remote_job_id, state NOT IN {listed(GIVEN_UP)} FROM operations WHERE provider = ? AND key <> ?"
     " AND remote_job_id IN (SELECT value FROM json_each(?))"
 )
 #: The same for a reader, which knows an operation by its id and not by its key.

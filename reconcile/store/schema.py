@@ -1,7 +1,7 @@
 """Opening the file: settings of a connection, and numbered migrations that run whole or not at all."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from typing import Any, Final, Protocol
@@ -24,6 +24,11 @@ WRITER_PRAGMAS: Final = (
 #: Openers that may meet over a fresh file; each waits for the others at most so many times. 20: arbitrary.
 MAX_OPENERS: Final = 20
 READER_PRAGMAS: Final = ("PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON", "PRAGMA trusted_schema = OFF")
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words of our own as SQL lists them, in an order that stays."""
+    return "(" + ", ".join(f"'{word}'" for word in sorted(words)) + ")"
 
 
 class Connection(Protocol):

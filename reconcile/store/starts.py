@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from reconcile.errors import JobHeld, KeyReused
 from reconcile.model import Change, Entry, EntryKind, Operation
+from reconcile.states import GIVEN_UP
 from reconcile.store import rows
 from reconcile.store.evidence import Applier, Judge
 from reconcile.store.history import Appender
+from reconcile.store.schema import listed
 from reconcile.store.writer import Done, Kind
 
 
@@ -50,14 +52,13 @@ _KEY: Final = (
     " WHERE k.client_key = ?"
 )
 _HELD: Final = (
-    "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ?"
-    " AND state NOT IN ('timed_out', 'abandoned')"
+    f"SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND state NOT IN {listed(GIVEN_UP)}"
 )
 #: What an adopted job was before: an operation that ended without the job's own end (J6), or one that shows it beside
 #: the job that it holds. The latter is looked for among the open ones only, since nothing but a walk finds it.
 _GIVEN_UP: Final = (
     "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ?"
-    " AND state IN ('timed_out', 'abandoned') ORDER BY key DESC LIMIT 1"
+    f" AND state IN {listed(GIVEN_UP)} ORDER BY key DESC LIMIT 1"
 )
 _SHOWS_IT_TOO: Final = (
     "SELECT o.operation_id FROM schedule s JOIN operations o ON o.key = s.key, json_each(o.living, '$.candidates') c"

@@ -10,6 +10,7 @@ import pytest
 from daemon.runtime import open_sqlite
 from reconcile.errors import SchemaTooNew, StoreBusy, StoreError
 from reconcile.ingest import judge_by
+from reconcile.states import GIVEN_UP
 from reconcile.store import schema
 from reconcile.store.events import HasRead
 from reconcile.store.schema import APPLICATION_ID, prepare_writer
@@ -91,6 +92,26 @@ async def test_a_file_is_opened_again_as_it_was_left(path: Path) -> None:
 
 def test_migrations_are_numbered_from_one_without_a_gap() -> None:
     assert [number for number, _ in schema.migrations()] == list(range(1, len(schema.migrations()) + 1))
+
+
+async def test_the_file_lets_two_operations_name_one_job_exactly_where_one_was_given_up(path: Path) -> None:
+    """N5: the file, the code and the design page mean the same two ends."""
+    assert {state.value for state in GIVEN_UP} == {"timed_out", "abandoned"}
+    async with opened(path) as ground:
+        await ground.start(operation(1, remote_job_id="job_x"), operation(2, remote_job_id="job_2"))
+    shared = []
+    with beside(path, writes=True) as connection:
+        for state in STATES:
+            ended = NOW if state in ENDED else None
+            sql = "UPDATE operations SET state = ?, completed_at = ? WHERE operation_id = 'op_1'"
+            connection.execute(sql, (state, ended))
+            try:
+                connection.execute("UPDATE operations SET remote_job_id = 'job_x' WHERE operation_id = 'op_2'")
+            except sqlite3.IntegrityError:
+                continue
+            shared.append(state)
+            connection.execute("UPDATE operations SET remote_job_id = 'job_2' WHERE operation_id = 'op_2'")
+    assert shared == ["timed_out", "abandoned"]
 
 
 async def test_the_file_takes_exactly_the_states_of_the_design(path: Path) -> None:
