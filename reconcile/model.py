@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from reconcile.health import EndSeen
-from reconcile.states import DEADLINE_OF, TERMINAL, Priority, State
+from reconcile.states import DEADLINE_OF, REASON_OF, TERMINAL, Priority, State
 
 #: Unix time in milliseconds, UTC.
 UnixMs = int
@@ -366,6 +366,11 @@ class Entry:
     cause: str
     reason: str
     facts: JsonObject = field(default_factory=dict)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it enters a question that the same decision answers: nobody waits there, so nobody is told."""
+        return self.to_state in REASON_OF and self.facts.get("passing") is True
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ class Reporter:
             if entry.kind is EntryKind.FACT:
                 continue
             event = "state_changed" if entry.kind is EntryKind.MOVE else f"evidence_{entry.kind}"
-            self._meters.count(event, provider=op.provider, to=entry.to_state or "")
+            if not entry.is_passing:
+                self._meters.count(event, provider=op.provider, to=entry.to_state or "")
             self._log.info(
                 event,
                 operation_id=op.operation_id,

@@ -120,9 +120,14 @@ def _may_resend(draft: Draft, evidence: LookupFound) -> bool:
 
 
 def _resend(draft: Draft) -> None:
-    """There is no arrow from unknown to pending: what a person would be asked is answered by the configuration."""
+    """There is no arrow from unknown to pending: what a person would be asked is answered by the configuration.
+
+    `passing` stands in the facts of both rows: the question lasts no time, and whoever acts on entries into blocked
+    states passes it over (`Entry.is_passing`).
+    """
     seconds = (draft.now - (draft.op.unknown_since or draft.now)) // 1000
-    draft.move(State.CREATE_UNRESOLVED, f"nothing was found {seconds} s after the create became unknown")
+    told = f"nothing was found {seconds} s after the create became unknown"
+    draft.move(State.CREATE_UNRESOLVED, told, facts={"passing": True})
     draft.set(resends=draft.op.resends + 1)
     told = "the create is sent again, same token and same bytes: the configuration allows a second one to arrive"
-    draft.move(State.CREATE_PENDING, told, facts={"resend_allowed_by": "create.on_absent"})
+    draft.move(State.CREATE_PENDING, told, facts={"resend_allowed_by": "create.on_absent", "passing": True})

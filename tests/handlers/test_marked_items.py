@@ -196,5 +196,7 @@ async def test_a_list_that_can_be_read_no_more_is_given_up_after_the_fourth_look
         history = (await ground.get(f"/v1/operations/{operation}/history"))["history"]
     assert (body["outcome"], row.resend_checked) == ("succeeded", True)
     assert len(claude.pages) == 50 - 4
+    assert ground.meters.total("state_changed", to="accepted") == 1
+    assert ground.meters.total("state_changed", to="create_unresolved") == 0, "that question lasted no time"
     (given_up,) = [entry for entry in history if "a second job may have run unseen" in entry["reason"]]
     assert "http_500" in given_up["reason"]

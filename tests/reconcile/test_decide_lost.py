@@ -102,6 +102,13 @@ def test_a_create_that_is_absent_after_the_settle_time_is_sent_again_where_the_o
     assert after.attention is None
     assert "the configuration allows" in change.entries[-1].reason
     assert "300 s" in change.entries[0].reason
+    assert [e.facts["passing"] for e in change.entries] == [True, True]
+    assert [e.is_passing for e in change.entries] == [True, False]
+
+
+def test_a_question_that_waits_for_a_person_is_not_passed_over() -> None:
+    change = step(lost(), LookupFound(()), RESENDS, now=NOW + 10 * MINUTE)
+    assert [(e.to_state, e.is_passing) for e in change.entries] == [(S.CREATE_UNRESOLVED, False)]
 
 
 @pytest.mark.parametrize(
