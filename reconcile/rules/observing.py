@@ -7,7 +7,7 @@ from reconcile.contract import GONE_RUN_MS, GONE_RUN_READS
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, EventSeen, JobGone, JobRead, ReadFailed
 from reconcile.health import EndSeen
-from reconcile.model import Observation, Verdict, VerdictKind
+from reconcile.model import Observation, Operation, Verdict, VerdictKind
 from reconcile.rules.absence import asked_again
 from reconcile.rules.ending import another_end, end, ended_as
 from reconcile.rules.waiting import deadline_after_a_try, is_input_answered, waits_for_its_send
@@ -20,14 +20,19 @@ LOOKUPS_TO_GIVE_UP: Final = 5
 
 def job_read(draft: Draft, evidence: JobRead) -> None:
     """A read of the job was answered."""
-    told = evidence.observation.remote_job_id
-    if told is not None and draft.op.remote_job_id is not None and told != draft.op.remote_job_id:
+    if is_of_another_job(draft.op, evidence.observation):
         read_failed(draft, ReadFailed("another_job"))  # an answer about some other job tells nothing of this one
         return
     apply_read(draft, evidence)
     if evidence.is_announced and draft.op.state in WATCHING and draft.verdict is not None and not draft.verdict.is_end:
         draft.due_soon()  # the event and the read disagree: one of them is ahead, and the other follows shortly
     deadline_after_a_try(draft)
+
+
+def is_of_another_job(op: Operation, observation: Observation) -> bool:
+    """Whether a body names another job than the one that was asked about."""
+    told = observation.remote_job_id
+    return told is not None and op.remote_job_id is not None and told != op.remote_job_id
 
 
 def apply_read(draft: Draft, evidence: JobRead, *, first: bool = False, unconfirmed: bool = False) -> None:

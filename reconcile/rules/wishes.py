@@ -14,7 +14,7 @@ from reconcile.evidence import (
     JobRead,
 )
 from reconcile.model import CancelIntent, InputIntent
-from reconcile.rules.observing import apply_read
+from reconcile.rules.observing import apply_read, is_of_another_job
 from reconcile.rules.waiting import deadline_after_a_try, input_may_have_arrived, is_unsent
 from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, TERMINAL, State
 
@@ -67,6 +67,9 @@ def cancel_answered(draft: Draft, evidence: CancelAnswered) -> None:
         if op.state in TERMINAL:
             draft.fact(f"the cancel was answered {evidence.answer} after the end")
         return
+    if evidence.observation is not None and is_of_another_job(op, evidence.observation):
+        draft.fact(f"the cancel was answered about another job, {evidence.observation.remote_job_id}: it tells nothing")
+        evidence = CancelAnswered(CancelAnswer.UNKNOWN, "another_job")
     if evidence.answer is CancelAnswer.NOT_ACCEPTED:
         draft.set_schedule(errors=op.schedule.errors + 1, mark_at=None)
         draft.fact(f"the cancel was not accepted ({evidence.error_class}); it is sent again")

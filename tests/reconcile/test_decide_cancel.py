@@ -209,6 +209,21 @@ def test_an_end_in_the_cancel_answer_is_believed_after_its_acceptance(word: str,
     assert [e.to_state for e in change.entries] == [S.CANCELLING, State(to)]
 
 
+@pytest.mark.parametrize("word", ["ended", "cancelled", "failed", "running", "forgotten"])
+def test_a_cancel_answer_about_another_job_is_no_answer(word: str) -> None:
+    """Nothing of it is believed; one read of our own job tells, and no second cancel is sent."""
+    op = in_state(S.CANCEL_REQUESTED, mark_at=SENT, due_at=NOW + HOUR)
+    change = step(op, CancelAnswered(CancelAnswer.ACCEPTED, observation=Observation(word, "job_2")))
+    after = change.operation
+    assert_cell(op, change, "stays")
+    assert after.cancel is not None
+    assert after.cancel.answer == "unknown"
+    assert (after.remote_status, after.schedule.mark_at, after.schedule.due_at) == (op.remote_status, None, NOW)
+    assert next_action(after) == "poll"
+    assert "job_2" in change.entries[0].reason
+    assert step(after, read("running")).operation.state is S.CANCELLING
+
+
 @pytest.mark.parametrize("answer", SETTLES_NOTHING)
 @pytest.mark.parametrize(
     ("state", "cell"),
