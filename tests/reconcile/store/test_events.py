@@ -9,7 +9,7 @@ import pytest
 
 from reconcile.decisions import Decision
 from reconcile.evidence import CollectFailed, DeadlinePassed, FinishedAtOnce, JobGone, PersonDecided
-from reconcile.model import EntryKind, Observation
+from reconcile.model import EntryKind, Observation, Verdict, VerdictKind
 from reconcile.states import Priority, State
 from tests.reconcile.rows import DAY, MINUTE, NO_READ, NOW
 from tests.reconcile.store.ground import (
@@ -344,7 +344,7 @@ async def test_a_kept_event_is_the_evidence_of_a_chosen_job_that_cannot_be_read(
 async def test_an_end_that_was_told_of_the_former_job_is_none_of_the_chosen_one(path: Path) -> None:
     async with opened(path) as ground:
         await ground.start(operation(1, S.CONTRACT_VIOLATION, candidates=("job_x",)))
-        await _receive(ground, event("evt_1", "done", "job_1"))
+        await _receive(ground, event("evt_1", "done", "job_1", verdict=Verdict(VerdictKind.DONE, "done")))
         await ground.apply(1, PersonDecided("d_1", Decision.CHOOSE_JOB, "ann", "that one", remote_job_id="job_x"))
         for minute in range(1, 6):
             await ground.apply(1, JobGone(), at=NOW + minute * MINUTE)
