@@ -40,3 +40,6 @@ CREATE TABLE notices (
     because TEXT,
     CHECK ((acknowledged_at IS NULL) = (acknowledged_by IS NULL))
 ) STRICT, WITHOUT ROWID;
+
+-- What events told of one operation: asked where its job is gone, and where an operation is removed.
+CREATE INDEX events_by_operation ON events (operation_key) WHERE operation_key IS NOT NULL;
