@@ -46,13 +46,20 @@ def middleware(log: Any, dice: Dice) -> Any:
             return problem(503, "Not known", "It is not known whether this was stored; ask again, with the same key.")
         except (StoreError, OSError) as fault:
             log.warning("request_not_stored", path=request.path, error=str(fault))
-            return problem(503, "Not stored", "Nothing was stored; try again later.")
+            return _not_now(request)
         except Exception:  # the rim: a fault of ours must not show its inside
             trace_id = dice.trace_id()
             log.exception("request_failed", path=request.path, trace_id=trace_id)
             return problem(500, "Internal error", "The fault was logged under this trace id.", trace_id=trace_id)
 
     return problems
+
+
+def _not_now(request: web.Request) -> web.Response:
+    """What was not done: a read leaves nothing in doubt, a write is surely not kept."""
+    if request.method in ("GET", "HEAD"):
+        return problem(503, "Not readable", "The store cannot be read just now; try again later.")
+    return problem(503, "Not stored", "Nothing was stored; try again later.")
 
 
 def _of_the_client(fault: RequestInvalid | Unreadable | KeyReused | NotOpen | JobHeld) -> web.Response:

@@ -11,7 +11,7 @@ from typing import Final
 from reconcile.absence import OpenAt, Served
 from reconcile.model import Absence, UnixMs
 from reconcile.states import CANCELLING, CREATING, STOPPED, WATCHING, Priority, State
-from reconcile.store.schema import Connection
+from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, Kind
 
 
@@ -87,12 +87,12 @@ def _rouse(connection: sqlite3.Connection, rousing: Rousing) -> Done:
     return Done(Roused(back, absent))  # nobody sleeps yet who would have to be woken
 
 
-async def open_at(reader: Connection) -> tuple[OpenAt, ...]:
+async def open_at(reader: Reader) -> tuple[OpenAt, ...]:
     """The open operations, counted by provider and origin."""
     return tuple(OpenAt(*row) for row in await reader.execute_fetchall(_OPEN))
 
 
-async def has_open(reader: Connection, provider: str) -> bool:
+async def has_open(reader: Reader, provider: str) -> bool:
     """Whether an open operation names this provider."""
     return bool((await reader.execute_fetchall(_HAS_OPEN, (provider, provider)))[0][0])
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconcile.model import UnixMs
-from reconcile.store.schema import Connection
+from reconcile.store.reading import Reader
 
 #: Requests and observations shown beside a question, the newest. 10: arbitrary; the rest has pages of its own.
 SHOWN: Final = 10
@@ -63,7 +63,7 @@ _OBSERVATIONS: Final = (
 )
 
 
-async def load(reader: Connection, operation_ids: Sequence[str]) -> dict[str, Grounds]:
+async def load(reader: Reader, operation_ids: Sequence[str]) -> dict[str, Grounds]:
     """The grounds of each operation named, in two statements for all."""
     ids = json.dumps(list(operation_ids))
     sent: dict[str, list[Sent]] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconcile.errors import WriteRefused
-from reconcile.store.schema import Connection
+from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, Kind
 
 #: Item rows in one write. 500: keeps the writer under about 5 ms, so that webhooks wait no longer.
@@ -165,13 +165,13 @@ _STRANGERS: Final = f"SELECT outcome, count(DISTINCT item_id) FROM {_STRANGE} GR
 _STRANGE_IDS: Final = f"SELECT DISTINCT item_id FROM {_STRANGE} ORDER BY item_id LIMIT {MAX_NAMED}"
 
 
-async def doubled_ids(reader: Connection, operation_id: str, attempt: int, *, after: str) -> tuple[str, ...]:
+async def doubled_ids(reader: Reader, operation_id: str, attempt: int, *, after: str) -> tuple[str, ...]:
     """One slice of the ids that stand in more than one line, in order, after `after`."""
     found = await reader.execute_fetchall(_DOUBLED_IDS, (operation_id, attempt, after, SLICE))
     return tuple(row[0] for row in found)
 
 
-async def tally(reader: Connection, operation_id: str, attempt: int) -> Tally:
+async def tally(reader: Reader, operation_id: str, attempt: int) -> Tally:
     """Count one attempt whose doubled and absent ids are marked."""
     at = (operation_id, attempt)
     by_outcome = dict(await reader.execute_fetchall(_COUNT, at))
@@ -218,7 +218,7 @@ _PLACES: Final = (
 
 
 async def page(
-    reader: Connection, operation_id: str, attempt: int, *, after: str, limit: int, outcome: str | None
+    reader: Reader, operation_id: str, attempt: int, *, after: str, limit: int, outcome: str | None
 ) -> list[ItemView]:
     """Items in the order of their ids, after `after`; those of a rare outcome come from their own index."""
     which = "item_id > ?" if outcome is None else _of_outcome(outcome)
@@ -234,13 +234,13 @@ def _of_outcome(outcome: str) -> str:
     return f"{rare}outcome = '{outcome}' AND item_id > ?"
 
 
-async def one(reader: Connection, operation_id: str, attempt: int, item_id: str) -> ItemView | None:
+async def one(reader: Reader, operation_id: str, attempt: int, item_id: str) -> ItemView | None:
     """One item by its id."""
     found = await reader.execute_fetchall(_VIEW % "item_id = ?", (operation_id, attempt, item_id, 1))
     return ItemView(*found[0]) if found else None
 
 
-async def places(reader: Connection, operation_id: str, attempt: int, item_id: str) -> list[Place]:
+async def places(reader: Reader, operation_id: str, attempt: int, item_id: str) -> list[Place]:
     """The first lines that bear an id, at most `MAX_NAMED`."""
     found = await reader.execute_fetchall(_PLACES, (operation_id, attempt, item_id))
     return [Place(*row) for row in found]

@@ -11,7 +11,8 @@ from typing import Final
 from reconcile.evidence import LookupFound
 from reconcile.model import Operation
 from reconcile.states import GIVEN_UP
-from reconcile.store.schema import Connection, listed
+from reconcile.store.reading import Reader
+from reconcile.store.schema import listed
 
 #: Jobs that are other operations' own. Those that ended without the job's own end hold none (N5), but their creates
 #: did make it.
@@ -48,7 +49,7 @@ def among_others(connection: sqlite3.Connection, key: int, op: Operation, found:
     return replace(found, job_ids=left, held=held, is_only_lost=is_only_lost)
 
 
-async def still_open(reader: Connection, op: Operation) -> tuple[str, ...]:
+async def still_open(reader: Reader, op: Operation) -> tuple[str, ...]:
     """An operation's candidates without those that another operation holds by now."""
     if not op.candidates:
         return ()

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from reconcile.model import UnixMs
 from reconcile.notice import Notice
-from reconcile.store.schema import Connection
+from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, Kind
 
 #: Notices of something that lasts: each goes when it is over. The others tell of something that happened, and stay.
@@ -104,7 +104,7 @@ def _json(evidence: Any) -> str:
     return json.dumps(evidence, separators=(",", ":"), ensure_ascii=False)
 
 
-async def load(reader: Connection) -> list[Notice]:
+async def load(reader: Reader) -> list[Notice]:
     """The notices that nobody has acknowledged, oldest first."""
     found = await reader.execute_fetchall(_OPEN)
     return [

@@ -8,7 +8,7 @@ from typing import Final
 from reconcile.limits import Pause
 from reconcile.model import UnixMs
 from reconcile.states import STOPPED, Priority
-from reconcile.store.schema import Connection
+from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, Kind
 
 _KEEP: Final = (
@@ -42,7 +42,7 @@ def _keep(connection: sqlite3.Connection, changed: Changed) -> Done:
     return Done(due_at=changed.at if over else None)
 
 
-async def load(reader: Connection) -> dict[str, Pause]:
+async def load(reader: Reader) -> dict[str, Pause]:
     """The pauses that last, by provider."""
     found = await reader.execute_fetchall("SELECT provider, until_at, reason, failures, opened_at FROM pauses")
     return {provider: Pause(*values) for provider, *values in found}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconcile.store.schema import Connection
+from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, Kind
 
 
@@ -37,7 +37,7 @@ def keep_ends(connection: sqlite3.Connection, ends: Mapping[str, str]) -> None:
     connection.executemany(sql, [(recent, provider) for provider, recent in ends.items()])
 
 
-async def load(reader: Connection) -> dict[str, Known]:
+async def load(reader: Reader) -> dict[str, Known]:
     """Every provider that the file knows, by name."""
     found = await reader.execute_fetchall("SELECT provider, kind, recent_ends FROM providers")
     return {provider: Known(kind, recent) for provider, kind, recent in found}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconcile.absence import OpenAt, Served
-from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
 from reconcile.notice import Notice
@@ -38,10 +37,11 @@ from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place
 from reconcile.store.kept import Seen
 from reconcile.store.notices import Acknowledgement, Standing
 from reconcile.store.providers import Known
+from reconcile.store.reading import Reader, store_error
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.sweeps import Sweeps
-from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, is_broken, open_writer
+from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, open_writer
 
 #: Rows of a list or a history that one read gives at most.
 MAX_PAGE: Final = 1000
@@ -56,8 +56,8 @@ class Store:
         self,
         group: GroupCommit,
         writer: Connection,
-        reader: Connection,
-        scanner: Connection,
+        reader: Reader,
+        scanner: Reader,
         kinds: tuple[Kind, Kind, Kind, Kind],
         sweeps: Sweeps,
     ) -> None:
@@ -145,7 +145,7 @@ class Store:
         """Remove one slice of rows of other attempts; 0 when none is left. Raises: StoreError."""
         return int(await self._group.write(items.PRUNE, (operation_id, keep)))
 
-    # ---- reads ----
+    # ---- reads; each may raise StoreError ----
 
     async def get(self, operation_id: str) -> Operation | None:
         """One operation as it stands, without its request."""
@@ -245,29 +245,20 @@ class Store:
         return await items.tally(self._scanner, operation_id, attempt)
 
     async def open_at(self) -> tuple[OpenAt, ...]:
-        """How many operations are open, by provider and by where they were started. Raises: StoreError."""
-        try:
-            return await absence.open_at(self._scanner)
-        except sqlite3.Error as fault:
-            raise _store_error(f"the open operations cannot be counted: {fault}", fault) from fault
+        """How many operations are open, by provider and by where they were started."""
+        return await absence.open_at(self._scanner)
 
     async def has_open(self, provider: str) -> bool:
         """Whether an open operation names this provider."""
         return await absence.has_open(self._reader, provider)
 
     async def pauses(self) -> dict[str, Pause]:
-        """The pauses that last, by provider; read at the start. Raises: StoreError."""
-        try:
-            return await pauses.load(self._reader)
-        except sqlite3.Error as fault:
-            raise _store_error(f"the pauses cannot be read: {fault}", fault) from fault
+        """The pauses that last, by provider; read at the start."""
+        return await pauses.load(self._reader)
 
     async def known_providers(self) -> dict[str, Known]:
-        """Every provider that was configured at some time. Raises: StoreError."""
-        try:
-            return await providers.load(self._reader)
-        except sqlite3.Error as fault:
-            raise _store_error(f"the providers cannot be read: {fault}", fault) from fault
+        """Every provider that was configured at some time."""
+        return await providers.load(self._reader)
 
     async def counts(self) -> dict[str, int]:
         """Operations by state."""
@@ -345,14 +336,11 @@ async def open_store(
         for connection in opened:
             await connection.close()
         if isinstance(fault, sqlite3.Error):
-            raise _store_error(f"{path} cannot be opened: {fault}", fault) from fault
+            raise store_error(f"{path} cannot be opened: {fault}", fault) from fault
         raise
     kinds = (starts.kind(judge), evidence.kind(judge), events.kind(judge, has_read), claims.claim_kind())
-    return Store(group, opened[0], opened[1], opened[2], kinds, Sweeps(group, opened[2], judge))
-
-
-def _store_error(told: str, fault: sqlite3.Error) -> StoreError:
-    return StoreBroken(told) if is_broken(fault) else StoreBusy(told)
+    reader, scanner = Reader(opened[1]), Reader(opened[2])
+    return Store(group, opened[0], reader, scanner, kinds, Sweeps(group, scanner, judge))
 
 
 def read_only_uri(path: str) -> str:

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from reconcile.errors import StoreBroken, StoreBusy
 from reconcile.evidence import JobRead
 from reconcile.listing import Stands, is_news
 from reconcile.model import JsonObject, Observation, Progress, UnixMs, Verdict
 from reconcile.states import LISTED, Priority, State
 from reconcile.store.evidence import Applier, Arrival, Judge
 from reconcile.store.kept import ObservationRecord, RequestRecord
-from reconcile.store.schema import Connection
-from reconcile.store.writer import Done, GroupCommit, Kind, is_broken
+from reconcile.store.reading import Reader
+from reconcile.store.writer import Done, GroupCommit, Kind
 
 #: Rows that one look at what a sweep has not shown reads at once. 10,000: arbitrary, some ms.
 SLICE: Final = 10_000
@@ -284,7 +283,7 @@ SPREAD: Final = Kind("spread", lambda connection, payloads: [_spread(connection,
 class Sweeps:
     """The store as the sweeper sees it."""
 
-    def __init__(self, group: GroupCommit, scanner: Connection, judge: Judge) -> None:
+    def __init__(self, group: GroupCommit, scanner: Reader, judge: Judge) -> None:
         self._group = group
         self._scanner = scanner
         self._page = Kind(
@@ -327,26 +326,19 @@ class Sweeps:
 
     async def rows(self) -> dict[str, SweepRow]:
         """Every cursor, by provider. Raises: StoreError."""
-        found = await self._read("SELECT provider, due_at, errors, pages, ended_at FROM sweeps")
+        found = await self._scanner.execute_fetchall("SELECT provider, due_at, errors, pages, ended_at FROM sweeps")
         return {provider: SweepRow(*values) for provider, *values in found}
 
     async def open_jobs(self) -> dict[str, int]:
         """How many jobs each provider has whose polls a list can carry. Raises: StoreError."""
-        return dict(await self._read(_OPEN))
+        return dict(await self._scanner.execute_fetchall(_OPEN))
 
     async def scope(self, provider: str) -> Scope:
         """What a sweep has to see. Raises: StoreError."""
-        ((open_jobs, oldest_at, last_key),) = await self._read(_SCOPE, provider)
+        ((open_jobs, oldest_at, last_key),) = await self._scanner.execute_fetchall(_SCOPE, (provider,))
         return Scope(int(open_jobs), oldest_at, last_key or 0)
 
     async def watched(self, provider: str, *, after: int, last: int) -> list[tuple[int, UnixMs | None]]:
         """One slice of open jobs as (key, accepted at), in the order of keys. Raises: StoreError."""
-        found = await self._read(_WATCHED, provider, after, last)
+        found = await self._scanner.execute_fetchall(_WATCHED, (provider, after, last))
         return [(int(key), started_at) for key, started_at in found]
-
-    async def _read(self, sql: str, *parameters: Any) -> Any:
-        try:
-            return await self._scanner.execute_fetchall(sql, parameters)
-        except sqlite3.Error as fault:
-            told = f"the sweeps cannot be read: {fault}"
-            raise (StoreBroken if is_broken(fault) else StoreBusy)(told) from fault

@@ -1,5 +1,6 @@
 """The watchman on the whole daemon: what stands is told, what is over goes, and a clock that was set delays nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from reconcile.limits import NO_PAUSE, Pause
 from reconcile.peer import Peer
 from reconcile.store.claims import ClaimWish
 from reconcile.store.writer import Hooks
-from tests.handlers.ground import NOON, Ground, running
-from tests.reconcile.store.ground import database_error, raising
+from tests.handlers.ground import NOON, Ground, running, until
+from tests.reconcile.store.ground import beside, database_error, raising
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -83,6 +84,33 @@ async def test_a_full_disk_keeps_the_notice_for_the_next_look(tmp_path: Path) ->
             await ground.daemon.watchman.look()
         hooks.before_commit = None
         assert await told(ground) == ["credentials_refused.openai"]
+
+
+async def test_a_store_that_cannot_be_read_keeps_the_notice_for_the_next_look(ground: Ground) -> None:
+    """What is told by a read that fails is told later; the watchman, and with it the daemon, goes on."""
+    peer(ground).pause = REFUSED
+    file = ground.folder / "reconciled.db"
+    rename(file, "operations", "gone")
+    stop = asyncio.Event()
+    running = asyncio.create_task(ground.daemon.watchman.run(stop))
+    ground.daemon.watchman.wake()
+
+    async def was_logged() -> bool:
+        assert not running.done(), "the watchman ended"
+        return any(entry["event"] == "notices_not_kept" for entry in ground.logged)
+
+    await until(was_logged)
+    rename(file, "gone", "operations")
+    stop.set()
+    ground.daemon.watchman.wake()
+    await running
+    assert await told(ground) == ["credentials_refused.openai"]
+
+
+def rename(file: Path, old: str, new: str) -> None:
+    with beside(file, writes=True) as connection:
+        connection.execute("PRAGMA legacy_alter_table = ON")
+        connection.execute(f"ALTER TABLE {old} RENAME TO {new}")
 
 
 # ---- the clock ----
