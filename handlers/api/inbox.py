@@ -8,7 +8,7 @@ from aiohttp import web
 from handlers import bodies
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
-from handlers.api.query import count_of, cursor_for, id_of_cursor, known
+from handlers.api.query import count_of, cursor_for, id_of_cursor, known, take_only
 from handlers.api.wishes import MAX_REASON, decided, json_of
 from reconcile.errors import NotOpen, RequestInvalid
 from reconcile.model import Operation
@@ -34,6 +34,7 @@ class Inbox:
 
     async def entries(self, request: web.Request) -> web.Response:
         """GET: notices first, then questions, each oldest first."""
+        take_only(request, "limit", "cursor")
         limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
         notices, after = await self._after_cursor(request)
         notices = notices[: limit + 1]

@@ -9,7 +9,7 @@ from aiohttp import web
 from handlers import bodies
 from handlers.api import start_body
 from handlers.api.deps import LocalDeps
-from handlers.api.query import count_of, found, known, text_of
+from handlers.api.query import count_of, found, known, labels_of, take_only, text_of
 from handlers.problem import problem
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
@@ -23,6 +23,7 @@ _ITSELF: Final[Mapping[str, set[State]]] = {state: {state} for state in State}
 _OF_STATUS: Final[Mapping[str, set[State]]] = {
     status: {state for state in State if STATUS_OF[state] is status} for status in Status
 }
+_FILTERS: Final = ("open", "attention", "state", "status", "provider")
 _BOOLEANS: Final = {"true": True, "false": False, None: None}
 
 
@@ -48,14 +49,15 @@ class Operations:
 
     async def list(self, request: web.Request) -> web.Response:
         """GET: operations, newest first."""
+        take_only(request, *_FILTERS, "limit", "cursor", labels=True)
         limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
         is_open, states = _boolean(request, "open"), _states(request)
         after = text_of(request, "cursor")
         if after is not None and await known(self._deps.store, after) is None:
             raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
-        provider = text_of(request, "provider")
+        provider, labels = text_of(request, "provider"), labels_of(request)
         ops = await self._deps.store.find(
-            after=after, limit=limit + 1, is_open=is_open, states=states, provider=provider
+            after=after, limit=limit + 1, is_open=is_open, states=states, provider=provider, labels=labels
         )
         page = ops[:limit]
         cursor = page[-1].operation_id if len(ops) > limit else None
@@ -63,6 +65,7 @@ class Operations:
 
     async def get(self, request: web.Request) -> web.Response:
         """GET: the body; `?wait=SECONDS` holds it until done, a person is needed, or time is up."""
+        take_only(request, "wait")
         operation_id = request.match_info["operation_id"]
         seconds = count_of(request, "wait", 0, MAX_WAIT)
         if seconds == 0:
@@ -75,6 +78,7 @@ class Operations:
 
     async def history(self, request: web.Request) -> web.Response:
         """GET: history rows, oldest first; `?wait=SECONDS` holds the answer until there is one after `cursor`."""
+        take_only(request, "limit", "cursor", "wait")
         operation_id = request.match_info["operation_id"]
         limit = count_of(request, "limit", 100, MAX_LIMIT, least=1)
         after = count_of(request, "cursor", 0, 2**53)
@@ -87,6 +91,7 @@ class Operations:
 
     async def observations(self, request: web.Request) -> web.Response:
         """GET: what was observed and told something new, oldest first, with the bytes it was read from."""
+        take_only(request, "limit", "cursor")
         op = await found(self._deps.store, request.match_info["operation_id"])
         limit = count_of(request, "limit", 100, MAX_LIMIT, least=1)
         after = count_of(request, "cursor", 0, 2**53)

@@ -1,12 +1,17 @@
 """Query parameters and path ids, read strictly: a misspelled number is told, not guessed."""
 
 import base64
+from typing import Final
 
 from aiohttp import web
 
 from reconcile.errors import RequestInvalid
+from reconcile.given import pointer
 from reconcile.model import Operation
 from reconcile.store.store import Store
+
+#: What the name of a parameter that asks for a label begins with.
+_LABEL: Final = "label."
 
 
 async def known(store: Store, operation_id: str) -> Operation | None:
@@ -22,13 +27,28 @@ async def found(store: Store, operation_id: str) -> Operation:
     return op
 
 
+def take_only(request: web.Request, *names: str, labels: bool = False) -> None:
+    """A misspelled filter would answer with what nobody asked for. Raises: RequestInvalid, where a name is unknown."""
+    known = (*names, f"{_LABEL}KEY") if labels else names
+    for name in request.query:
+        if name not in names and not (labels and name.startswith(_LABEL)):
+            told = f"unknown parameter; known are {', '.join(sorted(known))}"
+            raise RequestInvalid(pointer("", name), told, status=400)
+
+
+def labels_of(request: web.Request) -> dict[str, str]:
+    """The labels asked for, each as `label.KEY=VALUE`. Raises: RequestInvalid."""
+    names = [name for name in request.query if name.startswith(_LABEL)]
+    return {name.removeprefix(_LABEL): text_of(request, name) or "" for name in names}
+
+
 def text_of(request: web.Request, name: str) -> str | None:
     """A parameter given at most once. Raises: RequestInvalid."""
     values = request.query.getall(name, [])
     if len(values) > 1:
-        raise RequestInvalid(f"/{name}", "given more than once", status=400)
+        raise RequestInvalid(pointer("", name), "given more than once", status=400)
     if values and not values[0].isprintable():
-        raise RequestInvalid(f"/{name}", "holds control characters", status=400)
+        raise RequestInvalid(pointer("", name), "holds control characters", status=400)
     return values[0] if values else None
 
 

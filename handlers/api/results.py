@@ -8,7 +8,7 @@ from aiohttp import web
 
 from handlers import bodies
 from handlers.api.deps import LocalDeps
-from handlers.api.query import count_of, cursor_for, found, id_of_cursor, text_of
+from handlers.api.query import count_of, cursor_for, found, id_of_cursor, take_only, text_of
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.files import CHUNK
 from reconcile.read_json import read_json
@@ -25,6 +25,7 @@ class Results:
 
     async def items(self, request: web.Request) -> web.Response:
         """GET: items in the order of their ids."""
+        take_only(request, "outcome", "limit", "cursor")
         op = await found(self._deps.store, request.match_info["operation_id"])
         limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
         outcome = text_of(request, "outcome")

@@ -47,6 +47,8 @@ from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, open_writer
 MAX_PAGE: Final = 1000
 _UNCOLLECTED: Final = ", ".join(f"'{state}'" for state in sorted(ENDED_REMOTELY))
 _ASKING: Final = ", ".join(f"'{state}'" for state in REASON_OF)
+#: Any key a label may have would do here; a JSON path would take some for syntax.
+_HAS_LABEL: Final = "EXISTS (SELECT 1 FROM json_each(o.living, '$.labels') l WHERE l.key = ? AND l.value = ?)"
 
 
 class Store:
@@ -160,8 +162,12 @@ class Store:
         is_open: bool | None,
         states: Collection[str] | None = None,
         provider: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> list[Operation]:
-        """Operations, newest first, after the one named; None: whatever it is."""
+        """Operations, newest first, after the one named; None: whatever it is.
+
+        Labels have no index: where few rows bear them, all the others are walked, on the connection for long reads.
+        """
         where: list[str] = ["1 = 1"]
         parameters: list[str] = []
         if states is not None:
@@ -170,6 +176,9 @@ class Store:
         if provider is not None:
             where.append("o.provider = ?")
             parameters.append(provider)
+        for label in (labels or {}).items():
+            where.append(_HAS_LABEL)
+            parameters.extend(label)
         # The schedule holds exactly the open operations: an inner join finds them without a look at the ended ones.
         sql = rows.SELECT.replace("LEFT JOIN", "JOIN") if is_open else rows.SELECT
         if after is not None:
@@ -178,7 +187,9 @@ class Store:
         if is_open is False:
             where.append("o.completed_at IS NOT NULL")
         sql = f"{sql} WHERE {' AND '.join(where)} ORDER BY o.key DESC LIMIT ?"
-        found = await self._reader.execute_fetchall(sql, (*parameters, min(limit, MAX_PAGE)))
+        found = await (self._scanner if labels else self._reader).execute_fetchall(
+            sql, (*parameters, min(limit, MAX_PAGE))
+        )
         return [rows.load(row)[1] for row in found]
 
     async def questions(self, *, after: str | None, limit: int) -> list[Operation]:
