@@ -1,8 +1,24 @@
 """What people are told without being asked anything: one value, which a store keeps and an inbox shows."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from reconcile.model import JsonObject, UnixMs
+
+#: Notices of something that lasts: each goes when it is over.
+CONDITIONS: Final = frozenset(
+    {
+        "credentials_refused",
+        "provider_paused",
+        "provider_missing",
+        "provider_moved",
+        "webhooks_silent",
+        "result_expiring",
+        "disk_low",
+    }
+)
+#: Notices of something that happened: each stays until a person has seen it.
+HAPPENED: Final = frozenset({"callback_exhausted", "contradiction", "clock_stepped"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from reconcile.store.grounds import Grounds
 
 MAX_LIMIT: Final = 500
 ACKNOWLEDGE: Final = "acknowledge"
+#: Digits of a time point, unix ms. 16: far beyond any date, and below 64 bits.
+_DIGITS: Final = 16
 _ACKNOWLEDGED: Final = (
     "The notice leaves the inbox; nothing else changes, and no request is sent. If the same happens anew, it is told"
     " again."
@@ -36,8 +38,7 @@ class Inbox:
         """GET: notices first, then questions, each oldest first."""
         take_only(request, "limit", "cursor")
         limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
-        notices, after = await self._after_cursor(request)
-        notices = notices[: limit + 1]
+        notices, after = await self._after_cursor(request, limit + 1)
         questions = await self._deps.store.questions(after=after, limit=limit + 1 - len(notices))
         cursors = [cursor_for(_place(notice)) for notice in notices]
         cursors += [cursor_for(f"question/{op.operation_id}") for op in questions]
@@ -64,17 +65,16 @@ class Inbox:
         at = bodies.rfc3339(now)
         return web.json_response({"id": entry_id, "decision": ACKNOWLEDGE, "by": by, "reason": reason, "at": at})
 
-    async def _after_cursor(self, request: web.Request) -> tuple[list[Notice], str | None]:
-        """The notices that follow the cursor, and the question after which the questions follow."""
+    async def _after_cursor(self, request: web.Request, limit: int) -> tuple[list[Notice], str | None]:
+        """The next notices after the cursor, and the question after which the questions follow."""
         kind, _, rest = id_of_cursor(request).partition("/")
-        notices = await self._deps.store.notices()
         if kind == "":
-            return notices, None
+            return await self._deps.store.notices(limit=limit), None
         if kind == "question" and await known(self._deps.store, rest) is not None:
             return [], rest
         since, _, notice_id = rest.partition("/")
-        if kind == "notice" and since.isascii() and since.isdigit():
-            return [n for n in notices if (n.since, n.notice_id) > (int(since), notice_id)], None
+        if kind == "notice" and since.isascii() and since.isdigit() and len(since) <= _DIGITS:
+            return await self._deps.store.notices(after=(int(since), notice_id), limit=limit), None
         raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
 
     async def _as_shown(self, op: Operation) -> Operation:

@@ -31,7 +31,7 @@ class StatusRoutes:
         due, oldest = await deps.store.due_backlog(now)
         events = await deps.store.event_counts()
         asking = {state.value for state in REASON_OF}
-        notices = await deps.store.notices()
+        notices = await deps.store.notice_count()
         shown = {n: p for n, p in deps.peers.items() if p.absence is None or await deps.store.has_open(n)}
         return web.json_response(
             {
@@ -39,7 +39,7 @@ class StatusRoutes:
                 "uptime_seconds": max(0, (now - deps.started_at) // 1000),
                 "operations": counts,
                 "due": {"count": due, "lag_seconds": max(0, (now - oldest) // 1000) if oldest else 0},
-                "inbox": sum(n for state, n in counts.items() if state in asking) + len(notices),
+                "inbox": sum(n for state, n in counts.items() if state in asking) + notices,
                 "providers": {
                     name: {
                         "kind": peer.provider.contract.kind,

@@ -7,26 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile.model import UnixMs
-from reconcile.notice import Notice
+from reconcile.notice import CONDITIONS, Notice
 from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, Kind
 
-#: Notices of something that lasts: each goes when it is over. The others tell of something that happened, and stay.
-CONDITIONS: Final = frozenset(
-    {
-        "credentials_refused",
-        "provider_paused",
-        "provider_missing",
-        "provider_moved",
-        "webhooks_silent",
-        "result_expiring",
-        "disk_low",
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Conditions:
     """Every condition that stands now: what is not among them is over."""
 
     notices: tuple[Notice, ...]
@@ -45,7 +32,7 @@ class Acknowledgement:
 _COLUMNS: Final = "n.reason, n.since, n.message, n.provider, o.operation_id, n.evidence"
 _OPEN: Final = (
     f"SELECT {_COLUMNS} FROM notices n LEFT JOIN operations o ON o.key = n.operation_key"
-    " WHERE n.acknowledged_at IS NULL ORDER BY n.since, n.notice_id"
+    " WHERE n.acknowledged_at IS NULL AND (n.since, n.notice_id) > (?, ?) ORDER BY n.since, n.notice_id LIMIT ?"
 )
 _CONDITIONS: Final = "SELECT notice_id, message, evidence FROM notices WHERE reason IN (SELECT value FROM json_each(?))"
 #: One more of the same is told anew, with what is known of it now; a condition that lasts keeps its acknowledgement.
@@ -69,7 +56,7 @@ def tell(connection: sqlite3.Connection, notices: Sequence[Notice]) -> None:
     connection.executemany(_AGAIN, [_values(notice) for notice in notices])
 
 
-def _stand(connection: sqlite3.Connection, standing: Standing) -> Done:
+def _stand(connection: sqlite3.Connection, standing: Conditions) -> Done:
     """Bring the conditions in the file to those that stand; answered with (opened, closed) ids."""
     wanted = {notice.notice_id: notice for notice in standing.notices}
     found = {
@@ -104,13 +91,19 @@ def _json(evidence: Any) -> str:
     return json.dumps(evidence, separators=(",", ":"), ensure_ascii=False)
 
 
-async def load(reader: Reader) -> list[Notice]:
-    """The notices that nobody has acknowledged, oldest first."""
-    found = await reader.execute_fetchall(_OPEN)
+async def load(reader: Reader, *, after: tuple[UnixMs, str], limit: int) -> list[Notice]:
+    """The notices that nobody has acknowledged, oldest first, after one named by since when it is told and its id."""
+    found = await reader.execute_fetchall(_OPEN, (*after, limit))
     return [
         Notice(reason, since, message, provider, operation_id, json.loads(evidence))
         for reason, since, message, provider, operation_id, evidence in found
     ]
+
+
+async def count(reader: Reader) -> int:
+    """How many notices nobody has acknowledged."""
+    found = await reader.execute_fetchall("SELECT count(*) FROM notices WHERE acknowledged_at IS NULL")
+    return int(found[0][0])
 
 
 STAND: Final = Kind("notices", lambda connection, payloads: [_stand(connection, standing) for standing in payloads])

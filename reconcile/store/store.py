@@ -35,7 +35,7 @@ from reconcile.store.grounds import Grounds
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place, Tally
 from reconcile.store.kept import Seen
-from reconcile.store.notices import Acknowledgement, Standing
+from reconcile.store.notices import Acknowledgement, Conditions
 from reconcile.store.providers import Known
 from reconcile.store.reading import Reader, store_error
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
@@ -119,7 +119,7 @@ class Store:
 
     async def stand(self, standing: Sequence[Notice]) -> tuple[list[str], list[str]]:
         """Bring the notices of what lasts to what stands now; the ids opened and closed. Raises: StoreError."""
-        changed: tuple[list[str], list[str]] = await self._group.write(notices.STAND, Standing(tuple(standing)))
+        changed: tuple[list[str], list[str]] = await self._group.write(notices.STAND, Conditions(tuple(standing)))
         return changed
 
     async def tell(self, happened: Sequence[Notice]) -> None:
@@ -209,9 +209,13 @@ class Store:
         found = await self._scanner.execute_fetchall(sql, (provider, before, MAX_PAGE))
         return [rows.load(row)[1] for row in found]
 
-    async def notices(self) -> list[Notice]:
-        """What people are told and nobody has acknowledged, oldest first."""
-        return await notices.load(self._reader)
+    async def notices(self, *, after: tuple[UnixMs, str] = (0, ""), limit: int = MAX_PAGE) -> list[Notice]:
+        """What people are told and nobody has acknowledged, oldest first, after the (since, id) of one."""
+        return await notices.load(self._reader, after=after, limit=limit)
+
+    async def notice_count(self) -> int:
+        """How much people are told and nobody has acknowledged."""
+        return await notices.count(self._reader)
 
     async def grounds(self, operation_ids: Sequence[str]) -> dict[str, Grounds]:
         """The last requests and observations of each operation named."""

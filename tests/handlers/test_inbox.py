@@ -20,6 +20,8 @@ FIELDS = {
     "id", "kind", "reason", "operation_id", "provider", "since", "deadline", "message", "evidence", "candidates",
     "decisions",
 }  # fmt: skip
+#: A cursor of more digits than a time has, and than the file could take: notice/99999999999999999999/x.
+FAR = "?cursor=bm90aWNlLzk5OTk5OTk5OTk5OTk5OTk5OTk5L3g"
 PAUSED = Notice("provider_paused", NOON, "openai answered 503", provider="openai", evidence={"status": 503})
 
 
@@ -228,7 +230,7 @@ async def test_a_page_goes_on_where_it_was_although_its_last_entry_is_gone(groun
     assert entry["id"] == "disk_low"
 
 
-@pytest.mark.parametrize("query", ["?cursor=x", "?cursor=eA", "?limit=0", "?limit=x", "?cursor=bm90aWNlL3gveQ"])
+@pytest.mark.parametrize("query", ["?cursor=x", "?cursor=eA", "?limit=0", "?limit=x", "?cursor=bm90aWNlL3gveQ", FAR])
 async def test_a_page_that_was_never_given_out_is_told(ground: Ground, query: str) -> None:
     assert_problem(await ground.api("GET", f"/v1/inbox{query}"), 400)
 

@@ -1,11 +1,12 @@
 """Notices: each present cause is told once, goes when it is over, and is out of the inbox once a person has seen it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from reconcile.model import EntryKind
-from reconcile.notice import Notice
+from reconcile.notice import CONDITIONS, HAPPENED, Notice
 from reconcile.states import State
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import opened, operation, read
@@ -70,3 +71,30 @@ async def test_a_contradiction_is_told_in_the_transaction_that_writes_it_into_hi
     operation_id = change.operation.operation_id
     assert (notice.notice_id, notice.message) == (f"contradiction.{operation_id}", entry.reason)
     assert (notice.operation_id, notice.provider) == (operation_id, None)
+
+
+async def test_notices_are_read_by_pages_and_counted(path: Path) -> None:
+    """Two that began at the same moment stand in the order of their ids; what was seen is in no page and no count."""
+    told = [Notice("webhooks_silent", NOW + n // 2, "silent", provider=f"p{n}") for n in range(5)]
+    async with opened(path) as ground:
+        assert await ground.store.notice_count() == 0
+        await ground.store.stand(told)
+        assert await ground.store.notices(limit=2) == told[:2]
+        assert await ground.store.notices(after=(NOW, "webhooks_silent.p0"), limit=2) == told[1:3]
+        assert await ground.store.notices(after=(NOW + 2, "webhooks_silent.p4"), limit=2) == []
+        assert await ground.store.notice_count() == 5
+        await ground.store.acknowledge("webhooks_silent.p2", by="ann", because="known", at=NOW)
+        assert await ground.store.notices(after=(NOW, "webhooks_silent.p0"), limit=2) == [told[1], told[3]]
+        assert await ground.store.notice_count() == 4
+
+
+async def test_every_reason_of_a_notice_either_lasts_or_happened(path: Path) -> None:
+    """By hand from design.md's table, and as the file takes them."""
+    lasts = {"credentials_refused", "provider_paused", "provider_missing", "provider_moved", "webhooks_silent"}
+    assert lasts | {"result_expiring", "disk_low"} == CONDITIONS
+    assert {"callback_exhausted", "contradiction", "clock_stepped"} == HAPPENED
+    async with opened(path) as ground:
+        table = ground.one("SELECT sql FROM sqlite_schema WHERE name = 'notices'")
+    allowed = re.search(r"CHECK \(reason IN \((.*?)\)\)", table, re.DOTALL)
+    assert allowed is not None
+    assert set(re.findall(r"'(\w+)'", allowed[1])) == CONDITIONS | HAPPENED
