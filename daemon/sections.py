@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconcile.errors import ConfigError
+from reconcile.given import SPAN_EXAMPLES, span_ms
 
-_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB)")
 _UNITS_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -108,11 +107,10 @@ class Section:
         self._known.add(key)
         if key not in self._table:
             return default_ms
-        value = self._table[key]
-        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-        if match is None or int(match[1]) == 0:
-            raise self.fault(key, _shown(value), 'a duration such as "200ms", "30s", "10m", "26h" or "7d"')
-        return int(match[1]) * _UNITS_MS[match[2]]
+        span = span_ms(self._table[key])
+        if span is None:
+            raise self.fault(key, _shown(self._table[key]), f"a duration such as {SPAN_EXAMPLES}")
+        return span
 
     def size(self, key: str, default: str) -> int:
         """A size such as "1MiB", as bytes."""

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import getpass
 import json
-import re
+import math
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -13,11 +13,10 @@ from urllib.parse import quote
 from daemon import local_api, words
 from daemon.cli import exits
 from daemon.local_api import LocalApi
+from reconcile.given import SPAN_EXAMPLES, span_ms
 
 #: Answers that say what is wrong with the question; any other refusal is no wrong usage (a token, a full disk).
 _WRONG_USAGE: Final = frozenset({400, 404, 409, 422})
-_SPAN: Final = re.compile(r"([0-9]{1,6})(s|m|h|d)")
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 #: Most that one page of the API holds.
 _PAGE: Final = 500
 
@@ -33,11 +32,11 @@ def add(commands: Any, name: str, command: Command, summary: str, epilog: str | 
 
 
 def seconds(text: str) -> int:
-    """A span such as `10m`, for argparse."""
-    match = _SPAN.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 30s, 10m, 26h or 7d")
-    return int(match[1]) * _UNITS[match[2]]
+    """A span such as `10m`, for argparse; rounded up, since the API waits for whole seconds."""
+    span = span_ms(text)
+    if span is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as {SPAN_EXAMPLES}")
+    return math.ceil(span / 1000)
 
 
 async def _run(command: Command, arguments: argparse.Namespace) -> int:

@@ -1,17 +1,15 @@
 """Fields of a request body, read strictly: each refusal points at the field (RFC 6901)."""
 
-import re
 from typing import Any, Final
 
 from reconcile.errors import RequestInvalid, Unreadable
-from reconcile.given import pointer, refuse_unknown
+from reconcile.given import SPAN_EXAMPLES, pointer, refuse_unknown, span_ms
 from reconcile.model import JsonObject
 from reconcile.read_json import JsonValue, read_line, read_path_id
 
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
-#: Longest span a caller may ask for, ms. 366 d: beyond, a typing mistake is likelier than a wish.
-MAX_SPAN_MS: Final = 366 * 86_400_000
+#: Longest span a caller may ask for, days. 366: beyond, a typing mistake is likelier than a wish.
+MAX_SPAN_DAYS: Final = 366
+MAX_SPAN_MS: Final = MAX_SPAN_DAYS * 86_400_000
 
 
 def object_of(body: JsonValue, known: frozenset[str]) -> JsonObject:
@@ -44,8 +42,9 @@ def span_of(body: JsonObject, name: str) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    span = int(match[1]) * _UNITS_MS[match[2]] if match else 0
-    if not 0 < span <= MAX_SPAN_MS:
-        raise RequestInvalid(pointer("", name), 'must be a duration such as "30s", "10m", "26h" or "7d"')
+    span = span_ms(value)
+    if span is None:
+        raise RequestInvalid(pointer("", name), f"must be a duration such as {SPAN_EXAMPLES}")
+    if span > MAX_SPAN_MS:
+        raise RequestInvalid(pointer("", name), f"must be a duration of at most {MAX_SPAN_DAYS}d")
     return span

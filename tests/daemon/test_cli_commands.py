@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from daemon import words
-from daemon.cli import exits, follow, inputs, main
+from daemon.cli import calls, exits, follow, inputs, main
 from daemon.local_api import LocalApi, Unreachable
 from reconcile.evidence import Collected, JobRead
 from reconcile.model import Observation, RemoteError, ResultInfo, Summary
@@ -318,12 +318,18 @@ async def test_a_wrong_token_is_told_with_its_file(shell: Shell, tmp_path: Path)
         assert f"the token in {tmp_path / 'wrong'}" in shell.err
 
 
-@pytest.mark.parametrize("span", ["10", "1.5m", "-1s", "s", "1w", ""])
+@pytest.mark.parametrize("span", ["10", "1.5m", "-1s", "s", "1w", "", "0s"])
 def test_a_span_that_is_none_is_wrong_usage(span: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["wait", "op_1", f"--max={span}"])
     assert ended.value.code == 2
     assert "10m" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("span", "seconds"), [("200ms", 1), ("1500ms", 2), ("30s", 30), ("10m", 600), ("7d", 604_800)])
+def test_a_span_is_spelled_in_a_command_as_in_a_file_and_in_a_body(span: str, seconds: int) -> None:
+    """Whole seconds, rounded up: nothing else is waited for over the API."""
+    assert calls.seconds(span) == seconds
 
 
 # ---- simulate --------------------------------------------------------------------------------------------------
