@@ -41,6 +41,8 @@ class Offer:
 _D = Decision
 #: Decisions that name the job they speak of.
 NAMES_A_JOB: Final = frozenset({_D.ADOPT_JOB, _D.CHOOSE_JOB})
+#: Decisions that may say how long from now a new deadline runs.
+TAKES_A_SPAN: Final = frozenset({_D.RESUME})
 
 _CANCEL: Final = Offer(
     _D.CANCEL,

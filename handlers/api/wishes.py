@@ -7,7 +7,7 @@ from aiohttp import web
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import job_id_of, line_of, object_of, span_of
 from handlers.api.query import found, text_of
-from reconcile.decisions import NAMES_A_JOB, Decision
+from reconcile.decisions import NAMES_A_JOB, TAKES_A_SPAN, Decision
 from reconcile.desk import Decided
 from reconcile.errors import RequestInvalid
 from reconcile.model import JsonObject, Operation
@@ -17,8 +17,6 @@ from reconcile.read_json import MAX_ID_LENGTH, JsonValue, read_json
 MAX_REASON: Final = 2_000
 _CANCEL: Final = frozenset({"by", "reason", "effect"})
 _DECISION: Final = frozenset({"decision", "by", "reason", "remote_job_id", "within"})
-#: Decisions that take a new deadline.
-_TAKES_A_SPAN: Final = frozenset({Decision.RESUME})
 
 
 class Wishes:
@@ -77,7 +75,7 @@ def decided(given: JsonValue) -> Decided:
         raise RequestInvalid("/decision", f"unknown; known are {', '.join(Decision)}")
     decision = Decision(word)
     _refuse_idle(body, "remote_job_id", decision in NAMES_A_JOB, decision)
-    _refuse_idle(body, "within", decision in _TAKES_A_SPAN, decision)
+    _refuse_idle(body, "within", decision in TAKES_A_SPAN, decision)
     job_id = job_id_of(body, "remote_job_id")
     if decision in NAMES_A_JOB and job_id is None:
         raise RequestInvalid("/remote_job_id", f"{decision} needs the job's id")
