@@ -6,8 +6,9 @@ What the provider itself takes is the adapter's business (reconcile/start.py ask
 from typing import Any, Final
 
 from handlers.api import expect_body
-from handlers.api.fields import job_id_of, span_of
+from handlers.api.fields import job_id_of, object_of, span_of
 from reconcile.errors import RequestInvalid, Unreadable
+from reconcile.given import pointer
 from reconcile.model import JsonObject, Spans
 from reconcile.read_json import JsonValue, read_id
 from reconcile.start import StartWish, content_digest
@@ -33,20 +34,15 @@ _FIELDS: Final = frozenset(
 MAX_LABELS: Final = 64
 
 
-def provider_of(body: JsonValue) -> str:
+def provider_of(given: JsonValue) -> str:
     """The provider's name. Raises: RequestInvalid."""
-    if not isinstance(body, dict):
-        raise RequestInvalid("", "the body must be a JSON object")
+    body = object_of(given, _FIELDS)
     return _text(body, "provider", required=True) or ""
 
 
-def parse(body: JsonValue, *, client_key: str | None) -> StartWish:
+def parse(given: JsonValue, *, client_key: str | None) -> StartWish:
     """The checked wish. Raises: RequestInvalid, naming the field by JSON pointer."""
-    if not isinstance(body, dict):
-        raise RequestInvalid("", "the body must be a JSON object")
-    for name in body:
-        if name not in _FIELDS:
-            raise RequestInvalid(f"/{_escaped(name)}", f"unknown field; known: {', '.join(sorted(_FIELDS))}")
+    body = object_of(given, _FIELDS)
     job_id = job_id_of(body, "remote_job_id")
     if job_id is not None:
         _refuse_a_create(body)
@@ -92,7 +88,7 @@ def _text(body: JsonObject, name: str, *, required: bool = False) -> str | None:
     try:
         return read_id(value, what=name)
     except Unreadable as fault:
-        raise RequestInvalid(f"/{name}", fault.reason) from fault
+        raise RequestInvalid(pointer("", name), fault.reason) from fault
 
 
 def _labels(body: JsonObject) -> dict[str, str]:
@@ -106,9 +102,5 @@ def _labels(body: JsonObject) -> dict[str, str]:
             read_id(name, what="label")
             read_id(value, what="label value")
         except Unreadable as fault:
-            raise RequestInvalid(f"/labels/{_escaped(name)}", fault.reason) from fault
+            raise RequestInvalid(pointer("/labels", name), fault.reason) from fault
     return dict(labels)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
