@@ -57,7 +57,7 @@ def decide(
 ) -> Change:
     """What `op` becomes by `evidence`.
 
-    `cause` names the record that the history rows point at ("observation:ID", "request:ID", "person:ID", ...);
+    `cause` names the record that the history rows point at ("observation:ID", "request:ID", "decision:ID", ...);
     `draw` in [0, 1) feeds the jitter; `pace`: how the jobs of this provider are watched just now.
     """
     draft = Draft(op, contract, now=now, draw=draw, cause=cause, pace=pace)

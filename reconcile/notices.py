@@ -85,9 +85,12 @@ def of_disk(free: int, now: UnixMs) -> Notice | None:
 
 def of_clock(step_ms: int, now: UnixMs) -> Notice:
     """The wall clock went another way than the monotonic one."""
-    way = "forward" if step_ms > 0 else "back"
+    if step_ms > 0:
+        way, then = "forward", "so some may pass early by as much. What was planned comes due early too"
+    else:
+        way, then = "back", "so some may pass late by as much. Waits longer than usual were cut, so no read is delayed"
     told = (
         f"The wall clock went {way} by {abs(step_ms) // 1000} s (set by hand or by NTP, or the machine slept)."
-        " Deadlines are wall time, so some may have passed early or late by as much; waits were cut to what is usual."
+        f" Deadlines are wall time, {then}."
     )
     return Notice("clock_stepped", now, told, evidence={"by_seconds": step_ms // 1000})

@@ -61,5 +61,12 @@ def test_a_disk_is_low_below_one_gibibyte() -> None:
 
 
 def test_a_step_of_the_clock_is_told_with_its_way_and_length() -> None:
-    assert "forward by 6 s" in notices.of_clock(6_000, NOW).message
-    assert "back by 86400 s" in notices.of_clock(-DAY, NOW).message
+    forward, back = notices.of_clock(6_000, NOW).message, notices.of_clock(-DAY, NOW).message
+    assert "forward by 6 s" in forward
+    assert "back by 86400 s" in back
+    assert "early" in forward
+    assert "late" not in forward
+    assert "cut" not in forward, "waits are cut only where the clock went back"
+    assert "late" in back
+    assert "early" not in back
+    assert "cut" in back

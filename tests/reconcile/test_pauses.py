@@ -176,7 +176,7 @@ async def test_pauses_that_cannot_be_read_end_the_start_with_a_sentence(tmp_path
         connection = sqlite3.connect(path)
         connection.execute("DROP TABLE pauses")
         connection.close()
-        with pytest.raises(StoreBusy, match="the pauses cannot be read: no such table"):
+        with pytest.raises(StoreBusy, match="the store cannot be read: no such table: pauses"):
             await ground.store.pauses()
 
 
