@@ -43,8 +43,9 @@ SELECT: Final = (
     + " FROM operations o LEFT JOIN schedule s ON s.key = o.key "
 )
 
-_PLAIN: Final = ("input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt")
-_PLAIN_LATER: Final = (
+#: Fields whose value JSON holds as it is.
+_PLAIN: Final = (
+    "input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt",
     "results_gone", "results_kept_until", "unconfirmed", "contradictions", "parent", "adopted", "resends", "origin",
     "resend_checked", "unknown_since", "by_count", "item_mark", "end_missed", "last_refusal",
 )  # fmt: skip
@@ -66,7 +67,7 @@ _DEFAULTS: Final = {field.name: field.default for field in fields(Operation)}
 def living(op: Operation) -> str:
     """The JSON column: every field that is not its default, so that a quiet row stays narrow."""
     document: dict[str, Any] = {}
-    for name in (*_PLAIN, *_PLAIN_LATER):
+    for name in _PLAIN:
         value = getattr(op, name)
         if value != _DEFAULTS[name]:
             document[name] = value
@@ -94,7 +95,7 @@ def load(row: Sequence[Any]) -> tuple[int, Operation]:
     key = named.pop("key")
     document = json.loads(named.pop("living"))
     values: dict[str, Any] = {**named, "state": State(named["state"])}
-    for name in (*_PLAIN, *_PLAIN_LATER, *_WORDS):
+    for name in (*_PLAIN, *_WORDS):
         if name in document:
             values[name] = document[name]
     for name, make in _NESTED.items():
