@@ -160,18 +160,23 @@ class Act:
 
     async def _send_step(self, op: Operation, step: Step) -> tuple[Evidence, Exchange]:
         self._may_have_sent = self._may_have_sent or step.has_effect
-        exchange = await self._client.send(self._peer, op, step.request)
-        evidence: Evidence
-        if exchange.response is not None:
-            evidence = self._peer.provider.read_submit(op, step, exchange.response)
-        elif isinstance(exchange.error, NotSent) or not step.has_effect:
-            evidence = CreateNotAccepted(exchange.error_class or "unknown")
-        else:
-            evidence = CreateUnknown(exchange.error_class or "unknown")
-        refused = exchange.response is not None and exchange.response.status in ACCOUNT_OR_PATH
-        if refused and isinstance(evidence, CreateNotAccepted):
-            self._client.note(self._peer, exchange, create_not_accepted=True)
+        exchange = await self._client.send_unnoted(self._peer, op, step.request)
+        not_accepted = False
+        try:
+            evidence = self._read_step(op, step, exchange)
+            answer = exchange.response
+            is_account_or_path = answer is not None and answer.status in ACCOUNT_OR_PATH
+            not_accepted = is_account_or_path and isinstance(evidence, CreateNotAccepted)
+        finally:  # an answer that we fail to read tells of the provider all the same
+            self._client.note(self._peer, exchange, create_not_accepted=not_accepted)
         return evidence, exchange
+
+    def _read_step(self, op: Operation, step: Step, exchange: Exchange) -> Evidence:
+        if exchange.response is not None:
+            return self._peer.provider.read_submit(op, step, exchange.response)
+        if isinstance(exchange.error, NotSent) or not step.has_effect:
+            return CreateNotAccepted(exchange.error_class or "unknown")
+        return CreateUnknown(exchange.error_class or "unknown")
 
     async def _look_up(self, op: Operation) -> None:
         """Look for the job of a lost create. Not being found proves nothing (B2)."""

@@ -41,7 +41,10 @@ KEEPALIVE_SECONDS: Final = 4
 FAULTS: Final = (aiohttp.ClientError, TimeoutError, OSError, ProviderError, ValueError)
 #: What a URL can be made of (RFC 3986, 2).
 _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
-_CREATES: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
+#: Requests that may have an effect: given up too early, each leaves it unknown whether it had.
+_WITH_EFFECT: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
+#: A file of ours that could not be read: nothing left, and it is no fault of the provider.
+_OUR_FILE: Final = "our_file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +134,19 @@ class Client:
 
     async def send(self, peer: Peer, op: Traced, request: HttpRequest) -> Exchange:
         """Send one request and read its whole answer, up to the cap. Whatever goes wrong is in the exchange."""
+        exchange = await self.send_unnoted(peer, op, request)
+        self.note(peer, exchange)
+        return exchange
+
+    async def send_unnoted(self, peer: Peer, op: Traced, request: HttpRequest) -> Exchange:
+        """As `send`, for whoever has to read the answer to know what it says of the peer, and then calls `note`."""
         await self._wait_for_turn(peer)
         with ExitStack() as opened:
             try:
                 body = self._body(request, opened)
             except OSError as fault:
-                # A file of ours that cannot be read: nothing left, and it is no fault of the provider.
                 now = self._clock.now()
-                return Exchange(request, now, now, None, NotSent("our_file", str(fault)), peer.credential_name)
+                return Exchange(request, now, now, None, NotSent(_OUR_FILE, str(fault)), peer.credential_name)
             return await self._exchange(peer, op, request, body)
 
     async def _exchange(self, peer: Peer, op: Traced, request: HttpRequest, body: Body) -> Exchange:
@@ -150,12 +158,10 @@ class Client:
             retry_after = schedule.retry_after_ms(headers, now_ms=self._clock.now())
             # Struck out before anybody reads it: providers quote what they were sent, keys included (N37).
             answer = HttpResponse(response.status, headers, self.redactor.data(received), retry_after)
-            exchange = Exchange(request, sent_at, self._clock.now(), answer, credential=peer.credential_name)
+            return Exchange(request, sent_at, self._clock.now(), answer, credential=peer.credential_name)
         except FAULTS as fault:
             error = _as_provider_error(fault)
-            exchange = Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name)
-        self.note(peer, exchange)
-        return exchange
+            return Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name)
 
     @asynccontextmanager
     async def stream(self, peer: Peer, op: Operation, request: HttpRequest) -> AsyncIterator[Stream]:
@@ -234,7 +240,9 @@ class Client:
             await self._sleep(wait_ms / 1000)
 
     def note(self, peer: Peer, exchange: Exchange, *, create_not_accepted: bool = False) -> None:
-        """Let the peer's pause follow from what came back."""
+        """Let the peer's pause follow from what came back; once for each exchange."""
+        if exchange.error_class == _OUR_FILE:
+            return
         was_paused = peer.pause.until_ms is not None
         self._follow(peer, exchange, create_not_accepted=create_not_accepted)
         if (peer.pause.until_ms is not None) != was_paused:
@@ -243,8 +251,6 @@ class Client:
 
     def _follow(self, peer: Peer, exchange: Exchange, *, create_not_accepted: bool) -> None:
         now, answer = exchange.ended_at, exchange.response
-        if create_not_accepted:  # the same exchange once more, now that somebody has read what it means
-            peer.recent.pop()
         went_well = answer is not None and answer.status < 500 and answer.status not in (401, 403, 429)
         peer.recent.append(went_well)
         if went_well and exchange.request.purpose in (Purpose.STATUS, Purpose.LOOKUP, Purpose.LIST):
@@ -301,7 +307,7 @@ def _timeout(purpose: Purpose, body: Body) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=RESULT_SECONDS, sock_connect=READ_SECONDS, sock_read=SILENCE_SECONDS)
     if isinstance(body, Joined | aiohttp.MultipartWriter):
         return aiohttp.ClientTimeout(total=CREATE_SECONDS + (body.size or 0) / SLOWEST_BYTES)
-    return aiohttp.ClientTimeout(total=CREATE_SECONDS if purpose in _CREATES else READ_SECONDS)
+    return aiohttp.ClientTimeout(total=CREATE_SECONDS if purpose in _WITH_EFFECT else READ_SECONDS)
 
 
 def _headers(response: aiohttp.ClientResponse) -> Headers:

@@ -35,6 +35,8 @@ GRACE_SECONDS: Final = 20
 STUCK_SECONDS: Final = 60
 #: Wait after the store refused a claim, ms. 1 s: arbitrary; a full disk does not clear faster.
 STORE_BUSY_MS: Final = 1_000
+#: Wait where nothing is planned, ms; whatever comes due earlier wakes the loop. 1 h: arbitrary.
+IDLE_MS: Final = 3_600_000
 
 
 class Worker:
@@ -154,7 +156,7 @@ class Worker:
         times += [self._peers[name].pause.until_ms for name in paused]
         times += [claimed.next_expiry, claimed.next_overdue, again_at, self._sweeper.next_at(now)]
         times += [now + math.ceil(seconds * 1000) for name, seconds in full.items() if name not in stuck]
-        return min((t for t in times if t is not None), default=_far(now))
+        return min((t for t in times if t is not None), default=now + IDLE_MS)
 
     async def _keep_pauses(self) -> None:
         """Write down the pauses that were opened, grew longer or ended since the last pass."""
@@ -277,7 +279,3 @@ class Worker:
         for claim, is_kept in zip(running, kept, strict=True):
             if not is_kept:
                 self._log.warning("lease_lost", operation_id=claim.operation.operation_id, fence=claim.fence)
-
-
-def _far(now: UnixMs) -> UnixMs:
-    return now + 3_600_000

@@ -19,6 +19,7 @@ from aiohttp import web
 from daemon.logs import make_log
 from reconcile.errors import StoreBusy
 from reconcile.evidence import CancelAnswer, CancelAnswered, CancelAsked, DeadlinePassed, JobGone, JobRead, ReadFailed
+from reconcile.limits import Pause
 from reconcile.model import ResultRef
 from reconcile.provider import HttpResponse, Item, Step
 from reconcile.providers.openai_batch.adapter import OpenAIBatch
@@ -620,3 +621,24 @@ async def test_an_event_during_a_read_is_followed_by_another_read(tmp_path: Path
         await on.done()
         assert on.lease(operation)[1] <= on.ground.clock.now()
         assert (await on.claim()).ring == "event:msg_1"
+
+
+# ---- what a create tells of the provider -------------------------------------------------------------------------
+
+
+async def test_a_create_that_is_not_accepted_counts_once_and_does_not_end_a_pause_before_it(tmp_path: Path) -> None:
+    """A proxy's 404 to the probe: one more failure of the same outage, which nothing has ended in between."""
+
+    async def nowhere(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=404, text="<html>no such route</html>", content_type="text/html")
+
+    async with bench(tmp_path / "state", Peer(), routes={"/v1/messages/batches": Held(nowhere, held=0)}) as on:
+        await on.ground.start(**CLAUDE)
+        account = on.ground.daemon.peers["claude"]
+        now = on.ground.clock.now()
+        account.pause = Pause(now - 1, "failures: connect", 5, now - HOUR)
+        await on.act_now()
+        assert (account.pause.failures, account.pause.opened_at_ms) == (6, now - HOUR)
+        assert account.pause.reason == "create_not_accepted"
+        assert list(account.recent) == [True]
+        assert on.told("provider_resumed") == on.told("provider_paused") == []
