@@ -15,7 +15,7 @@ from reconcile.contract import Contract
 from reconcile.decide import next_action
 from reconcile.decisions import open_to
 from reconcile.model import Absence, Operation, UnixMs
-from reconcile.states import CANCELLING, CREATING, STATUS_OF, WATCHING, State
+from reconcile.states import CANCELLING, CREATING, REASON_OF, STATUS_OF, WATCHING, State
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import ItemView
 from reconcile.store.kept import Seen
@@ -26,6 +26,8 @@ MAX_POLL_AFTER: Final = 600
 
 _GO_ON: Final = "Do not report success. Check again after {seconds}."
 _ASK: Final = "A person must decide; it is NOT complete. Do not start it again."
+_GIVE: Final = "It is NOT complete. Give the input, or cancel it."
+#: What a state without a question says; the others say what they ask (questions.py).
 _MESSAGES: Final[Mapping[State, str]] = {
     State.CREATE_PENDING: "The work was recorded and is about to be sent to {provider}. It is NOT complete. " + _GO_ON,
     State.CREATE_UNKNOWN: (
@@ -34,7 +36,6 @@ _MESSAGES: Final[Mapping[State, str]] = {
     ),
     State.ACCEPTED: "The job at {provider} is known and has not been read yet. It is NOT complete. " + _GO_ON,
     State.OBSERVING: "The job is running at {provider} and is NOT complete. " + _GO_ON,
-    State.BLOCKED: "The job at {provider} waits for input and is NOT complete. Give the input, or cancel it.",
     State.INPUT_GIVEN: "The input is being sent to {provider}. The job is NOT complete. " + _GO_ON,
     State.CANCEL_REQUESTED: "A cancel is being sent to {provider}. The job is NOT cancelled yet and NOT complete. "
     + _GO_ON,
@@ -46,13 +47,6 @@ _MESSAGES: Final[Mapping[State, str]] = {
         "{provider} says the job has ended as {word}; its results are being fetched and checked, so it is NOT complete"
         " and NOT known to have succeeded. " + _GO_ON
     ),
-    State.CREATE_UNRESOLVED: "It is not known whether {provider} ever got the create. " + _ASK,
-    State.CONTRACT_VIOLATION: "It is not certain which job at {provider} is this operation's. " + _ASK,
-    State.OBSERVATION_FAILED: "The job at {provider} can no longer be read; it may still be running. " + _ASK,
-    State.RESULT_TIMED_OUT: "No end was seen in time; the job at {provider} may still be running. " + _ASK,
-    State.CANCELLATION_UNCONFIRMED: "{provider} never confirmed the cancel; the job may still be running. " + _ASK,
-    State.RESULT_UNAVAILABLE: "The job at {provider} has ended, but its result cannot be fetched. " + _ASK,
-    State.RESULT_VALIDATION_FAILED: "The result of {provider} breaks the contract and cannot be trusted. " + _ASK,
     State.SUCCEEDED: "The work is complete: {succeeded} of {items} succeeded.",
     State.COMPLETED_WITH_ERRORS: (
         "The work has ended with errors: {succeeded} of {items} succeeded, {unsuccessful} did not."
@@ -91,7 +85,7 @@ def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> d
         "adopted": op.adopted,
         "parent": op.parent,
         "remote_status": op.remote_status,
-        "message": message(op, now),
+        "message": message(op, now, contract),
         "poll_after_seconds": seconds,
         "elapsed_seconds": max(0, ((op.completed_at or now) - op.created_at) // 1000),
         "estimated_duration_seconds": None,
@@ -105,7 +99,7 @@ def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> d
         "error": asdict(op.error) if op.error and done else None,
         "attention": attention(op, contract),
         "next_action": action.value if action else None,
-        "next_action_at": None if done else rfc3339(op.schedule.due_at),
+        "next_action_at": rfc3339(_next_action_at(op)),
         "created_at": rfc3339(op.created_at),
         "started_at": rfc3339(op.started_at),
         "completed_at": rfc3339(op.completed_at),
@@ -120,10 +114,12 @@ def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> d
     }
 
 
-def message(op: Operation, now: UnixMs) -> str:
+def message(op: Operation, now: UnixMs, contract: Contract | None = None) -> str:
     """What is so, in words for a person or an agent."""
     if unread := _unread(op, now) or _unasked(op):
         return unread
+    if op.state in REASON_OF:
+        return f"{questions.asked(op, contract)} {_GIVE if op.state is State.BLOCKED else _ASK}"
     summary = op.summary
     succeeded = summary.succeeded if summary else 0
     total = summary.total if summary else 0
@@ -136,6 +132,8 @@ def message(op: Operation, now: UnixMs) -> str:
         unsuccessful=total - succeeded,
         error=f"{op.error.code}: {op.error.message}" if op.error else "the provider gave no reason.",
     )
+    if op.state is State.TIMED_OUT:
+        told += questions.status_page(op, contract)
     remains = op.cancel.may_remain if op.cancel and op.state is State.CANCELLED else None
     return f"{told} What may remain: {remains}" if remains else told
 
@@ -177,6 +175,15 @@ def poll_after_seconds(op: Operation, now: UnixMs) -> int:
     """When asking again may tell something new: just after the next action, within bounds."""
     wait = math.ceil((op.schedule.due_at - now) / 1000) + 1
     return max(MIN_POLL_AFTER, min(wait, MAX_POLL_AFTER))
+
+
+def _next_action_at(op: Operation) -> UnixMs | None:
+    """When the next action is due; where there is none, when the waiting ends by itself."""
+    if op.is_terminal:
+        return None
+    name = op.state_deadline_name
+    deadline = op.deadline(name) if name is not None and next_action(op) is None else None
+    return op.schedule.due_at if deadline is None else deadline
 
 
 def wait_result(op: Operation) -> str | None:
@@ -283,8 +290,8 @@ def attention(op: Operation, contract: Contract | None) -> dict[str, Any] | None
     name = op.state_deadline_name
     offers = open_to(op, contract) if contract is not None else ()
     return {
-        "reason": op.attention.reason,
-        "message": questions.told(op, takes_input=contract is not None and contract.takes_input),
+        "reason": questions.reason(op),
+        "message": questions.told(op, contract),
         "since": rfc3339(op.attention.since),
         "deadline": rfc3339(op.deadline(name)) if name else None,
         "decisions": [{"decision": offer.decision.value, "effect": offer.effect} for offer in offers],

@@ -678,7 +678,7 @@ async def test_c29_a_server_that_never_finishes_costs_one_time_out_and_holds_up_
         body = await on.end(hangs, seconds=5)
         gone.set()
         assert (body["state"], body["done"]) == ("result_timed_out", False)
-        assert body["attention"]["reason"] == "result"
+        assert body["attention"]["reason"] == "result_timed_out"
         assert "may still be running" in body["message"]
         assert time.monotonic() - began < 15
 

@@ -369,7 +369,7 @@ async def test_an_input_that_waits_past_the_result_deadline_is_sent_and_then_the
     async with asking_stage(tmp_path / "state", account, clock=clock) as on:
         body = await on.state(operation, "result_timed_out")
     assert account.inputs == [SENT]
-    assert (body["input"]["answer"], body["attention"]["reason"]) == ("accepted", "result")
+    assert (body["input"]["answer"], body["attention"]["reason"]) == ("accepted", "result_timed_out")
 
 
 # ---- the seam ----------------------------------------------------------------------------------------------------

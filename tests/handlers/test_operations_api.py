@@ -36,7 +36,7 @@ from reconcile.model import (
 from reconcile.peer import Peer
 from reconcile.registry import provider_for
 from reconcile.start import Starter, StartWish
-from reconcile.states import State
+from reconcile.states import REASON_OF, State
 from reconcile.store.writer import Hooks
 from tests.handlers.ground import (
     NOON,
@@ -976,7 +976,7 @@ def in_state(state: str, **values: Any) -> Operation:
         "remote_job_id": JOB,
         "verdict": Verdict(VerdictKind.DONE_UNKNOWN_OUTCOME, "completed"),
         "completed_at": NOON if ended else None,
-        "attention": Attention("asked", NOON, "why") if asked else None,
+        "attention": Attention(REASON_OF[State(state)], NOON, "why") if asked else None,
         "summary": Summary(total=3, succeeded=2, failed=1) if ended else None,
         "error": RemoteError("code", "text") if state == "failed" else None,
     }

@@ -98,7 +98,7 @@ OPEN = {
     "create_unresolved": ("create_unresolved", ["adopt_job", "look_again", "resend", "give_up"]),
     "contract_violation": ("contract_violation", ["choose_job", "give_up"]),
     "observation_failed": ("errors", ["resume", "cancel", "give_up"]),
-    "result_timed_out": ("result", ["resume", "cancel", "give_up"]),
+    "result_timed_out": ("result_timed_out", ["resume", "cancel", "give_up"]),
     "cancellation_unconfirmed": ("refused", ["cancel_again", "keep", "give_up"]),
     "result_unavailable": ("result_unavailable", ["collect_again", "give_up"]),
     "result_validation_failed": ("result_validation_failed", ["collect_again", "accept", "give_up"]),

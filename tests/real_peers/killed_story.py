@@ -70,7 +70,7 @@ def killed_in_mid_run(world: World) -> None:
         show("the operation", body)
         check("wait.result", body["wait"]["result"], "needs_attention")
         check("state", body["state"], "result_timed_out")
-        check_asks(world, body, "result", _TO_DECIDE_ON_A_TIME_OUT)
+        check_asks(world, body, "result_timed_out", _TO_DECIDE_ON_A_TIME_OUT)
         check(f"ogx still says of {body['remote_job_id']}", world.status_at_ogx(body["remote_job_id"]), "in_progress")
     _check_last_reads(world, asking)
     _given_up(world, operations[0])

@@ -129,7 +129,9 @@ SCRIPTS: Final = (
         (*COLLECTED, "completed_with_errors"),
         counts={"succeeded": 3, "expired": 2},
     ),
-    Script(STANDIN, "never-ends", (*ACCEPTED, "result_timed_out"), reason="result", asks={"result_within": "3s"}),
+    Script(
+        STANDIN, "never-ends", (*ACCEPTED, "result_timed_out"), reason="result_timed_out", asks={"result_within": "3s"}
+    ),
     *succeeds(MESSAGES, *STRAIGHT),
     *cancelled(MESSAGES),
     never_made(MESSAGES),
@@ -168,7 +170,9 @@ SCRIPTS: Final = (
         (*COLLECTED, "completed_with_errors"),
         counts={"succeeded": 3, "expired": 2},
     ),
-    Script(MESSAGES, "never-ends", (*ACCEPTED, "result_timed_out"), reason="result", asks={"result_within": "3s"}),
+    Script(
+        MESSAGES, "never-ends", (*ACCEPTED, "result_timed_out"), reason="result_timed_out", asks={"result_within": "3s"}
+    ),
 )
 FORGOTTEN: Final = tuple(
     Script(provider, "forgets-the-job", (*ACCEPTED, "observation_failed"), reason="gone")
