@@ -24,8 +24,9 @@ from reconcile.desk import Desk
 from reconcile.errors import ConfigError, StoreError
 from reconcile.files import Files
 from reconcile.ingest import Ingest, judge_by
+from reconcile.pace_keeper import PaceKeeper
 from reconcile.paces import Paces
-from reconcile.peer import Peer
+from reconcile.peer import Peer, served_by
 from reconcile.redact import Redactor
 from reconcile.report import Reporter
 from reconcile.seams import Clock, Dice, Meters, Supervisor
@@ -62,6 +63,7 @@ class Daemon:
     store: Store
     peers: Mapping[str, Peer]
     paces: Paces
+    pace_keeper: PaceKeeper
     sweeper: Sweeper
     worker: Worker
     watchman: Watchman
@@ -82,7 +84,7 @@ class Daemon:
         await self.store.release_all()
         await self.store.know_providers(self.standing.kinds)
         await self._rouse()
-        await self.sweeper.recall()
+        await self.pace_keeper.recall()
         await self.worker.recall_pauses()
         await self.watchman.cut_waits()  # the last process may have written them by a clock that was ahead
         self.supervisor.start("upkeep", self._tidy(self.upkeep.look()))
@@ -122,7 +124,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     token = config.api_token or _own_token(config.state_dir, seams.dice)
     changes = Changes()
     alarm = _Alarm()
-    paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()})
+    paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()}, served_by(peers.values()))
     reporter = Reporter(
         changes=changes, meters=seams.meters, clock=seams.clock, log=seams.log, on_due=alarm, on_change=paces.take
     )
@@ -155,10 +157,15 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     caps = Caps(result=config.caps.result, line=config.caps.line)
     collector = Collector(client=client, store=store, files=files, clock=seams.clock, caps=caps)
     owner = seams.dice.identifier("boot_")
+    pace_keeper = PaceKeeper(
+        served=stands.served, paces=paces, store=store, clock=seams.clock, dice=seams.dice, log=seams.log
+    )
     sweeper = Sweeper(
         owner=owner,
         peers=peers,
+        served=stands.served,
         paces=paces,
+        cursors=pace_keeper.cursors,
         store=store,
         client=client,
         ingest=ingest,
@@ -174,6 +181,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         ingest=ingest,
         collector=collector,
         files=files,
+        pace_keeper=pace_keeper,
         sweeper=sweeper,
         clock=seams.clock,
         supervisor=seams.supervisor,
@@ -198,6 +206,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         store=store,
         peers=peers,
         paces=paces,
+        pace_keeper=pace_keeper,
         sweeper=sweeper,
         worker=worker,
         watchman=watchman,

@@ -3,7 +3,7 @@
 Decided once at the start, before anything is written: the configuration is not read again while the daemon runs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from daemon.config import Config
 from reconcile.absence import OpenAt, Served
 from reconcile.errors import ConfigError
 from reconcile.model import Absence
-from reconcile.peer import Peer
+from reconcile.peer import Peer, served_by
 from reconcile.registry import KINDS, provider_for
 from reconcile.store.store import Store
 
@@ -54,13 +54,12 @@ async def held_against(store: Store, config: Config, peers: dict[str, Peer]) -> 
     return stands
 
 
-def _standing(config: Config, peers: Iterable[Peer], known: Mapping[str, str], open_at: tuple[OpenAt, ...]) -> Standing:
+def _standing(config: Config, peers: Sequence[Peer], known: Mapping[str, str], open_at: tuple[OpenAt, ...]) -> Standing:
     """How the configured `peers` stand to the file. Raises: ConfigError, where open operations forbid the start."""
     kinds = {peer.name: peer.provider.contract.kind for peer in peers}
     for name, count in _counted(open_at).items():
         _refuse(config.file, name, kinds.get(name), known.get(name), count)
-    served = {peer.name: peer.origins for peer in peers}
-    return Standing(kinds, Served({name: origins for name, origins in served.items() if origins is not None}), open_at)
+    return Standing(kinds, served_by(peers), open_at)
 
 
 def _missing_peers(config: Config, known: Mapping[str, str]) -> dict[str, Peer]:

@@ -1,7 +1,8 @@
 """How well a provider's webhooks fare, by what its newest ends say of them. Pure.
 
-An end is *announced* when an event rang for its job before a read saw it, else it was *missed*: the sweep found it. The
-window of the newest ends travels as text, newest last: `1` announced, `0` missed.
+An end is *announced* when an event rang for its job before a read saw it, else it was *missed*: the sweep found it. One
+that the first read of a job shows is neither, it may be older than our knowledge of the job. The window of the newest
+ends travels as text, newest last: `1` announced, `0` missed.
 """
 
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from reconcile.absence import Served
 from reconcile.classify import classify
 from reconcile.client import Exchange
 from reconcile.contract import Contract
@@ -23,12 +24,10 @@ from reconcile.schedule import Pace
 from reconcile.seams import Clock, Dice
 from reconcile.store.events import EventRecord
 from reconcile.store.evidence import Arrival, Judge
-from reconcile.store.kept import ObservationRecord, RequestRecord
+from reconcile.store.kept import MAX_RAW, ObservationRecord, RequestRecord
+from reconcile.store.list_pages import ListedJob, PageKept, PageRecord
 from reconcile.store.store import Store
-from reconcile.store.sweeps import ListedJob, PageKept, PageRecord
 
-#: Raw bytes kept with an observation. 64 KiB: a job's body is a few KiB; an end's longer one is cut at this.
-MAX_RAW: Final = 65536
 #: Raw bytes kept of an answer that could not be read. 1 KiB: enough to tell whose page it is.
 MAX_RAW_OF_A_FAULT: Final = 1024
 #: Seconds between tries to store an answer while the disk is busy or full: doubled from the first to the last.
@@ -141,7 +140,15 @@ class Ingest:
         return answer
 
     async def page(
-        self, provider: str, page: Page, exchange: Exchange, *, owner: str, fence: int, began_at: int, renew_ms: int
+        self,
+        provider: str,
+        page: Page,
+        exchange: Exchange,
+        *,
+        owner: str,
+        fence: int,
+        served: Served,
+        renew_ms: int,
     ) -> PageKept:
         """What a list page shows, in one write; `renew_ms` above 0 keeps the sweep's lease so much longer.
 
@@ -154,7 +161,7 @@ class Ingest:
                 provider,
                 owner,
                 fence,
-                began_at=began_at,
+                served=served,
                 at=now,
                 draw=self._dice.draw(),
                 request=self._request_record(exchange, 1),

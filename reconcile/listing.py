@@ -66,7 +66,7 @@ class Stands:
 
 
 def is_news(stands: Stands, seen: Observation, verdict: Verdict, *, sent_at: UnixMs) -> bool:
-    """Whether a listed job tells something that its operation does not know yet.
+    """Whether a listed job tells something that its operation does not know yet, as a read of it alone would.
 
     Where the job is not watched, or read quicker than a list is, only its end counts. A page that was asked for before
     the last read of the job itself is older than that; and what is leased is being read or acted on just now.
@@ -86,7 +86,7 @@ def is_news(stands: Stands, seen: Observation, verdict: Verdict, *, sent_at: Uni
     return not (
         repeats.get(state) is verdict.kind
         and (seen.remote_status or seen.word) == stands.remote_status
-        and seen.progress == stands.progress
+        and seen.progress in (None, stands.progress)
         and seen.total_items in (None, stands.total_items)
         and stands.errors == 0
         and stands.gone_reads == 0

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reconcile import health, listing, notices
+from reconcile.absence import Served, absence_of
 from reconcile.contract import Contract
 from reconcile.model import Change, EntryKind, UnixMs
 from reconcile.notice import Notice
@@ -21,6 +22,8 @@ class Watch:
     """What is known of one provider."""
 
     contract: Contract
+    #: Where the operations were started that it may be asked about (absence.py); None: wherever.
+    origins: frozenset[str] | None = None
     #: How its newest ends came to light (health.py).
     recent_ends: str = ""
     #: Jobs in a state whose polls a list can carry.
@@ -33,6 +36,10 @@ class Watch:
     errors: int = 0
     #: The pace that the due times in the file were set by.
     in_file: Pace = Pace.POLLED
+
+    def is_its_own(self, origin: str | None) -> bool:
+        """Whether it may be asked about an operation that was started there."""
+        return self.origins is None or absence_of(self.origins, origin) is None
 
     @property
     def expects_events(self) -> bool:
@@ -79,9 +86,10 @@ class Paces:
     watches: dict[str, Watch] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, contracts: Mapping[str, Contract]) -> "Paces":
+    def of(cls, contracts: Mapping[str, Contract], served: Served | None = None) -> "Paces":
         """Nothing is known yet: every job is polled."""
-        return cls({name: Watch(contract) for name, contract in contracts.items()})
+        origins = served.origins if served is not None else {}
+        return cls({name: Watch(contract, origins.get(name)) for name, contract in contracts.items()})
 
     def __call__(self, provider: str) -> Pace:
         """How the jobs of `provider` are watched."""
@@ -95,7 +103,7 @@ class Paces:
         if watch is None or not (moves or change.recent_ends is not None):
             return False
         before = watch.goal, watch.is_healthy
-        for move in moves:
+        for move in moves if watch.is_its_own(change.operation.origin) else ():
             watch.open_jobs += (move.to_state in LISTED) - (move.from_state in LISTED)
         if change.recent_ends is not None:
             watch.recent_ends = change.recent_ends

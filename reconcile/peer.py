@@ -1,13 +1,13 @@
 """One configured provider account as everyone who sends to it knows it. How it fares is kept here, decided nowhere."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from yarl import URL
 
-from reconcile.absence import absence_of, origin_of
+from reconcile.absence import Served, absence_of, origin_of
 from reconcile.limits import NO_PAUSE, Allowance, Pause, Rate
 from reconcile.model import Absence, UnixMs
 from reconcile.provider import Provider
@@ -70,3 +70,8 @@ class Peer:
         """What the contract, or the operator, allows."""
         per_second = self.provider.contract.limits.requests_per_second
         return Rate(per_second=per_second, burst=max(1, self.provider.contract.limits.concurrency))
+
+
+def served_by(peers: Iterable[Peer]) -> Served:
+    """Which operations these may be asked about."""
+    return Served({peer.name: peer.origins for peer in peers if peer.origins is not None})

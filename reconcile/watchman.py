@@ -11,12 +11,12 @@ from reconcile import absence, limits, notices
 from reconcile.absence import Served
 from reconcile.errors import StoreBroken, StoreError
 from reconcile.files import Files
+from reconcile.leases import LEASE_MS
 from reconcile.model import UnixMs
 from reconcile.notice import Notice
 from reconcile.peer import Peer
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.store import Store
-from reconcile.worker import LEASE_MS
 
 #: Seconds between two looks at the clock, and between two at everything. 15 s and 60 s: arbitrary; a step of the clock
 #: delays what is due by no more than the first, and no condition that is looked for is a matter of seconds.

@@ -16,25 +16,21 @@ from reconcile.collect import Collector
 from reconcile.errors import LeaseLost, StoreBroken, StoreError
 from reconcile.files import Files
 from reconcile.ingest import Ingest
+from reconcile.leases import LEASE_MS, RENEW_MS, STORE_BUSY_MS
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
+from reconcile.pace_keeper import PaceKeeper
 from reconcile.peer import Peer
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.claims import Claim, ClaimWish, Renewal
 from reconcile.store.store import Store
 from reconcile.sweep import PATIENCE_MS, Sweeper
 
-#: How long a lease lasts, and how often it is renewed while its action runs, ms. 60 s and 20 s: a lease survives two
-#: missed renewals, and a dead owner's work waits no longer than a minute.
-LEASE_MS: Final = 60_000
-RENEW_MS: Final = 20_000
 #: Seconds that running actions get at a stop. 20: below the unit's TimeoutStopSec (45), above most requests.
 GRACE_SECONDS: Final = 20
 #: How long all slots of a provider may be held by the same actions before its deadlines fire without their last read,
 #: seconds. 60: arbitrary, two reads long; four slow transfers must not hold up every deadline of a provider.
 STUCK_SECONDS: Final = 60
-#: Wait after the store refused a claim, ms. 1 s: arbitrary; a full disk does not clear faster.
-STORE_BUSY_MS: Final = 1_000
 #: Wait where nothing is planned, ms; whatever comes due earlier wakes the loop. 1 h: arbitrary.
 IDLE_MS: Final = 3_600_000
 
@@ -52,6 +48,7 @@ class Worker:
         ingest: Ingest,
         collector: Collector,
         files: Files,
+        pace_keeper: PaceKeeper,
         sweeper: Sweeper,
         clock: Clock,
         supervisor: Supervisor,
@@ -65,6 +62,7 @@ class Worker:
         self._ingest = ingest
         self._collector = collector
         self._files = files
+        self._pace_keeper = pace_keeper
         self._sweeper = sweeper
         self._clock = clock
         self._supervisor = supervisor
@@ -99,7 +97,7 @@ class Worker:
     def clock_stepped(self) -> None:
         """The wall clock was set: what was planned by it is planned anew."""
         self._renew_at = 0
-        self._sweeper.clock_stepped()
+        self._pace_keeper.clock_stepped()
         self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -133,7 +131,7 @@ class Worker:
     async def _pass(self, stop: asyncio.Event) -> UnixMs:
         """Lease what is due and start its actions; gives the time to look again."""
         await self._keep_pauses()
-        again_at = await self._sweeper.settle()
+        again_at = await self._pace_keeper.settle()
         now = self._clock.now()
         self._start_sweeps(stop, now, waited_ms=PATIENCE_MS)
         room = {name: self._room(peer, now) for name, peer in self._peers.items()}

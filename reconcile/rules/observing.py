@@ -85,7 +85,8 @@ def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, first: bool, u
     told = f"the provider says {verdict.word}"
     if evidence.rung_by is not None:
         told += f" (read because {evidence.rung_by} rang)"
-    if not first:  # a job that had ended when we first heard of it was nobody's to announce
+    # A job that had ended when it was first read (adopted, named by a person, looked up) was nobody's to announce.
+    if unconfirmed or not (first or draft.before.remote_status is None):
         is_expected = draft.contract.webhook is not None
         draft.end_seen = EndSeen(evidence.is_announced or unconfirmed, is_expected, evidence.observation.provider_at)
         draft.set(end_missed=draft.end_seen.is_missed)

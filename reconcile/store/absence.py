@@ -48,8 +48,8 @@ _HAS_OPEN: Final = (
     "SELECT EXISTS (SELECT 1 FROM schedule WHERE provider = ? AND lease_owner IS NULL)"
     " OR EXISTS (SELECT 1 FROM schedule WHERE provider = ? AND lease_owner IS NOT NULL)"
 )
-#: Whether an operation may be asked about: ?1 is a list of [provider, origin]. Where none is kept, any will do.
-_SERVED: Final = (
+#: Whether the operation `o` may be asked about: ?1 is what `as_pairs` gives. Where no origin is kept, any will do.
+SERVED: Final = (
     "EXISTS (SELECT 1 FROM json_each(?1) j WHERE j.value ->> 0 = o.provider"
     " AND coalesce(o.living ->> '$.origin', j.value ->> 1) = j.value ->> 1)"
 )
@@ -63,7 +63,7 @@ _ASKS_OTHERWISE: Final = (
 _RING_ABSENT: Final = (
     "UPDATE schedule SET due_at = ?2, priority = min(schedule.priority, ?3) FROM operations o"
     " WHERE o.key = schedule.key AND schedule.due_at > ?2"
-    f" AND (o.state IN ({_listed(WATCHING)}) OR {_ASKS_OTHERWISE}) AND NOT {_SERVED}"
+    f" AND (o.state IN ({_listed(WATCHING)}) OR {_ASKS_OTHERWISE}) AND NOT {SERVED}"
 )
 #: A notice tells which operations had been absent; a row of its own that became a question tells it by itself.
 _RING_BACK: Final = (
@@ -73,13 +73,17 @@ _RING_BACK: Final = (
     f" OR (o.state IN ({_ACTING}) AND EXISTS (SELECT 1 FROM notices n WHERE n.provider = o.provider AND"
     f" (n.reason = '{Absence.MISSING}' OR (n.reason = '{Absence.MOVED}'"
     "   AND o.living ->> '$.origin' IN (SELECT value FROM json_each(n.evidence, '$.origins')))))))"
-    f" AND {_SERVED} RETURNING schedule.provider"
+    f" AND {SERVED} RETURNING schedule.provider"
 )
 
 
+def as_pairs(served: Served) -> str:
+    """What `SERVED` asks for: each provider with each of its origins, as JSON."""
+    return json.dumps([[name, origin] for name in sorted(served.origins) for origin in sorted(served.origins[name])])
+
+
 def _rouse(connection: sqlite3.Connection, rousing: Rousing) -> Done:
-    pairs = [[name, origin] for name, origins in sorted(rousing.served.origins.items()) for origin in sorted(origins)]
-    served = json.dumps(pairs)
+    served = as_pairs(rousing.served)
     back: dict[str, int] = {}
     for (provider,) in connection.execute(_RING_BACK, (served, rousing.at, Priority.RUNG)).fetchall():
         back[provider] = back.get(provider, 0) + 1

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 from reconcile.model import Change, Observation, UnixMs
 
+#: Raw bytes kept with an observation. 64 KiB: a job's body is a few KiB; an end's longer one is cut at this.
+MAX_RAW: Final = 65_536
+
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
@@ -64,11 +67,16 @@ OBSERVATIONS: Final = (
 
 
 class Keeper:
-    """The rows of one transaction; they leave in a statement a table."""
+    """The rows of one transaction; they leave in a statement a table.
+
+    A request is one row, however many operations its answer told of: a list page's stands under the first of them, and
+    the observations of all of them name it.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._requests: list[tuple[Any, ...]] = []
+        self._kept: set[str] = set()
         self._observations: list[tuple[Any, ...]] = []
 
     def keep(
@@ -83,6 +91,9 @@ class Keeper:
         if not (change.is_news or change.entries):
             return
         for sent in requests:
+            if sent.request_id in self._kept:
+                continue
+            self._kept.add(sent.request_id)
             self._requests.append(
                 (
                     sent.request_id,

@@ -1,30 +1,26 @@
-"""List sweeps: one leased cursor an account, its pages applied set-wide, and due times as a provider's pace changes.
-
-A page that tells nothing new writes nothing at all. What a page shows is evidence that needs no lease of a row.
-"""
+"""The sweeps' cursors, one leased an account; what they have to see; and due times as a provider's pace changes."""
 
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from reconcile.evidence import JobRead
-from reconcile.listing import Stands, is_news
-from reconcile.model import JsonObject, Observation, Progress, UnixMs, Verdict
-from reconcile.states import LISTED, Priority, State
-from reconcile.store.evidence import Applier, Arrival, Judge
-from reconcile.store.kept import ObservationRecord, RequestRecord
+from reconcile.absence import Served
+from reconcile.model import UnixMs
+from reconcile.states import LISTED, Priority
+from reconcile.store import list_pages
+from reconcile.store.absence import SERVED, as_pairs
+from reconcile.store.evidence import Judge
+from reconcile.store.list_pages import PageKept, PageRecord
 from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, GroupCommit, Kind
 
 #: Rows that one look at what a sweep has not shown reads at once. 10,000: arbitrary, some ms.
 SLICE: Final = 10_000
-#: Raw bytes kept of a listed job. 64 KiB: as of any read.
-MAX_RAW: Final = 65_536
-#: Steps of the golden ratio fall far apart: one draw a page gives each job on it one of its own.
-_GOLDEN: Final = 0.6180339887498949
 _LISTED: Final = ", ".join(repr(state.value) for state in sorted(LISTED))
+#: Key, made at, accepted at.
+OpenJob = tuple[int, UnixMs, UnixMs | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +35,6 @@ class SweepRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """What a sweep sets out to see: the open jobs as they are known when it begins."""
-
-    open_jobs: int
-    #: When the oldest of their operations was made.
-    oldest_at: UnixMs | None
-    last_key: int
-
-
-@dataclass(frozen=True, slots=True)
 class SweepWish:
     """An owner wants a due cursor."""
 
@@ -56,42 +42,6 @@ class SweepWish:
     owner: str
     now: UnixMs
     lease_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ListedJob:
-    """One job on a page: what was read, what it means, and the JSON that it was read from."""
-
-    observation: Observation
-    verdict: Verdict
-    entry: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class PageRecord:
-    """One page on its way into the store. `renew_until`: the lease is to be renewed with it."""
-
-    provider: str
-    owner: str
-    fence: int
-    began_at: UnixMs
-    at: UnixMs
-    draw: float
-    request: RequestRecord
-    #: From this the ids of its observations are made.
-    page_id: str
-    jobs: tuple[ListedJob, ...]
-    renew_until: UnixMs | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PageKept:
-    """What a page came to."""
-
-    #: The lease still holds; else its facts were kept and the sweep is another's.
-    is_held: bool
-    #: Keys of the operations that it showed and that were watched when the sweep began.
-    seen: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,21 +81,14 @@ _CLAIM: Final = (
     "UPDATE sweeps SET lease_owner = ?, lease_until = ?, fence = fence + 1 WHERE provider = ? AND due_at <= ?"
     " AND (lease_owner IS NULL OR lease_until <= ? OR lease_owner = ?) RETURNING fence"
 )
-_RENEW: Final = "UPDATE sweeps SET lease_until = ? WHERE provider = ? AND lease_owner = ? AND fence = ?"
-_IS_HELD: Final = "SELECT 1 FROM sweeps WHERE provider = ? AND lease_owner = ? AND fence = ?"
-#: CROSS: the page is the outer loop, each of its ids one look into the index.
-_SHOWN: Final = (
-    "SELECT j.key, o.key, o.operation_id, o.state, o.completed_at, o.remote_status, o.living ->> '$.progress',"
-    " o.living ->> '$.total_items', s.errors, s.gone_reads, s.last_read_at, s.lease_owner IS NOT NULL"
-    " FROM json_each(?) j CROSS JOIN operations o ON o.provider = ? AND o.remote_job_id = j.value"
-    " LEFT JOIN schedule s ON s.key = o.key ORDER BY j.key, o.key"
-)
 _FINISH: Final = (
     "UPDATE sweeps SET due_at = ?, errors = ?, pages = coalesce(?, pages), ended_at = ?, lease_owner = NULL,"
     " lease_until = NULL WHERE provider = ? AND lease_owner = ? AND fence = ?"
 )
+#: What failed waits for its own backoff, or for what the provider asked for.
 _MAKE_DUE: Final = (
-    "UPDATE schedule SET due_at = min(due_at, ?) WHERE lease_owner IS NULL AND key IN (SELECT value FROM json_each(?))"
+    "UPDATE schedule SET due_at = min(due_at, ?) WHERE lease_owner IS NULL AND errors = 0 AND gone_reads = 0"
+    f" AND key IN (SELECT o.key FROM json_each(?) j JOIN operations o ON o.key = j.value WHERE o.state IN ({_LISTED}))"
 )
 _BEGIN: Final = "INSERT INTO sweeps (provider, due_at) VALUES (?, ?) ON CONFLICT (provider) DO NOTHING"
 #: A job that waits for input keeps its own time, at which its question is put again; so does one that fails or is rung.
@@ -160,17 +103,17 @@ _SPREAD: Final = (
     " AND lease_owner IS NULL AND due_at > ? AND errors = 0 AND gone_reads = 0"
     f" AND key IN (SELECT key FROM operations WHERE state IN ({_LISTED}))"
 )
-_SCOPE: Final = (
-    "SELECT count(*), min(o.created_at), max(s.key) FROM schedule s JOIN operations o ON o.key = s.key"
-    f" WHERE s.provider = ? AND o.state IN ({_LISTED})"
-)
 _OPEN: Final = (
     "SELECT s.provider, count(*) FROM schedule s JOIN operations o ON o.key = s.key"
-    f" WHERE o.state IN ({_LISTED}) GROUP BY s.provider"
+    f" WHERE o.state IN ({_LISTED}) AND {SERVED} GROUP BY s.provider"
 )
 _WATCHED: Final = (
-    "SELECT s.key, o.started_at FROM schedule s JOIN operations o ON o.key = s.key"
-    f" WHERE s.provider = ? AND o.state IN ({_LISTED}) AND s.key > ? AND s.key <= ? ORDER BY s.key LIMIT {SLICE}"
+    "SELECT s.key, o.created_at, o.started_at FROM schedule s JOIN operations o ON o.key = s.key"
+    f" WHERE s.provider = ?2 AND o.state IN ({_LISTED}) AND {SERVED} AND s.key > ?3 ORDER BY s.key LIMIT {SLICE}"
+)
+_STILL_WATCHED: Final = (
+    "SELECT o.key FROM json_each(?2) w CROSS JOIN operations o ON o.key = w.value"
+    f" WHERE o.state IN ({_LISTED}) AND {SERVED}"
 )
 
 
@@ -178,64 +121,6 @@ def _claim(connection: sqlite3.Connection, wish: SweepWish) -> Done:
     values = (wish.owner, wish.now + wish.lease_ms, wish.provider, wish.now, wish.now, wish.owner)
     row = connection.execute(_CLAIM, values).fetchone()
     return Done(None if row is None else int(row[0]))
-
-
-def _keep_page(connection: sqlite3.Connection, page: PageRecord, judge: Judge) -> Done:
-    lease = (page.provider, page.owner, page.fence)
-    if page.renew_until is not None:
-        is_held = connection.execute(_RENEW, (page.renew_until, *lease)).rowcount == 1
-    else:
-        is_held = connection.execute(_IS_HELD, lease).fetchone() is not None
-    seen, arrivals = _read_page(connection, page)
-    kept = PageKept(is_held, tuple(seen))
-    if not arrivals:
-        return Done(kept)
-    applier = Applier(connection, judge)
-    applier.load([arrival.operation_id for arrival in arrivals])
-    done = [applier.apply(arrival) for arrival in arrivals]
-    applier.flush()
-    due = [one.due_at for one in done if one.due_at is not None]
-    return Done(kept, tuple(change for one in done for change in one.changes), min(due, default=None))
-
-
-def _read_page(connection: sqlite3.Connection, page: PageRecord) -> tuple[list[int], list[Arrival]]:
-    """Which operations the page shows, and what of it is news. A job that stands twice on a page is read once."""
-    jobs: dict[str, ListedJob] = {}
-    for job in page.jobs:
-        jobs.setdefault(str(job.observation.remote_job_id), job)
-    names = list(jobs)
-    seen: list[int] = []
-    arrivals: list[Arrival] = []
-    for index, key, operation_id, state, completed_at, *known in connection.execute(
-        _SHOWN, (json.dumps(names), page.provider)
-    ).fetchall():
-        if state in LISTED or (completed_at or 0) >= page.began_at:
-            seen.append(key)
-        job, stands = jobs[names[index]], _stands(state, *known)
-        if is_news(stands, job.observation, job.verdict, sent_at=page.request.sent_at):
-            arrivals.append(_as_arrival(page, operation_id, job, index))
-    return seen, arrivals
-
-
-def _stands(state: str, status: str | None, progress: str | None, *rest: Any) -> Stands:
-    total, errors, gone_reads, last_read_at, is_leased = rest
-    shown = Progress(**json.loads(progress)) if progress else None
-    return Stands(State(state), status, shown, total, errors, gone_reads, last_read_at, bool(is_leased))
-
-
-def _as_arrival(page: PageRecord, operation_id: str, job: ListedJob, index: int) -> Arrival:
-    observation_id = f"obs_{page.page_id}_{index}"
-    raw = json.dumps(job.entry, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")[:MAX_RAW]
-    return Arrival(
-        operation_id,
-        JobRead(job.observation),
-        actor=f"sweep:{page.provider}",
-        cause=f"observation:{observation_id}",
-        at=page.at,
-        draw=(page.draw + index * _GOLDEN) % 1,
-        requests=(replace(page.request, request_id=f"req_{page.page_id}_{index}"),),
-        observation=ObservationRecord(observation_id, "list", raw, job.observation),
-    )
 
 
 def _finish(connection: sqlite3.Connection, end: SweepEnd) -> Done:
@@ -286,9 +171,7 @@ class Sweeps:
     def __init__(self, group: GroupCommit, scanner: Reader, judge: Judge) -> None:
         self._group = group
         self._scanner = scanner
-        self._page = Kind(
-            "list_page", lambda connection, payloads: [_keep_page(connection, page, judge) for page in payloads]
-        )
+        self._page = list_pages.kind(judge)
 
     # ---- writes ----
 
@@ -307,7 +190,7 @@ class Sweeps:
         return bool(await self._group.write(FINISH, end))
 
     async def make_due(self, keys: Sequence[int], at: UnixMs) -> None:
-        """Let rows that are free be read by themselves, now. Raises: StoreError."""
+        """Let jobs that nobody holds and whose reads do not fail be read by themselves, now. Raises: StoreError."""
         await self._group.write(MAKE_DUE, (keys, at))
 
     async def begin(self, begin: Begin) -> UnixMs:
@@ -329,16 +212,31 @@ class Sweeps:
         found = await self._scanner.execute_fetchall("SELECT provider, due_at, errors, pages, ended_at FROM sweeps")
         return {provider: SweepRow(*values) for provider, *values in found}
 
-    async def open_jobs(self) -> dict[str, int]:
+    async def open_jobs(self, served: Served) -> dict[str, int]:
         """How many jobs each provider has whose polls a list can carry. Raises: StoreError."""
-        return dict(await self._scanner.execute_fetchall(_OPEN))
+        return dict(await self._scanner.execute_fetchall(_OPEN, (as_pairs(served),)))
 
-    async def scope(self, provider: str) -> Scope:
-        """What a sweep has to see. Raises: StoreError."""
-        ((open_jobs, oldest_at, last_key),) = await self._scanner.execute_fetchall(_SCOPE, (provider,))
-        return Scope(int(open_jobs), oldest_at, last_key or 0)
+    async def watched(self, provider: str, served: Served, *, after: int) -> list[OpenJob]:
+        """One slice of open jobs, in the order of keys. Raises: StoreError."""
+        found = await self._scanner.execute_fetchall(
+            _WATCHED,
+            (
+                as_pairs(served),
+                provider,
+                after,
+            ),
+        )
+        return [(int(key), created_at, started_at) for key, created_at, started_at in found]
 
-    async def watched(self, provider: str, *, after: int, last: int) -> list[tuple[int, UnixMs | None]]:
-        """One slice of open jobs as (key, accepted at), in the order of keys. Raises: StoreError."""
-        found = await self._scanner.execute_fetchall(_WATCHED, (provider, after, last))
-        return [(int(key), started_at) for key, started_at in found]
+    async def still_watched(self, keys: Sequence[int], served: Served) -> frozenset[int]:
+        """Which of these operations have an open job that a list can carry. Raises: StoreError."""
+        return frozenset(
+            int(key)
+            for (key,) in await self._scanner.execute_fetchall(
+                _STILL_WATCHED,
+                (
+                    as_pairs(served),
+                    json.dumps(keys),
+                ),
+            )
+        )

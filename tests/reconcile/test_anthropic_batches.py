@@ -509,7 +509,7 @@ async def looked_up(*pages: Any) -> tuple[list[Evidence], list[HttpRequest]]:
 async def test_a_single_candidate_is_shown_and_not_adopted() -> None:
     """Count and time are no marker: somebody else on the account may have made that very batch."""
     evidence, _ = await looked_up(json.loads(fixture_bytes("anthropic/batch_list_page.json")))
-    assert evidence == [LookupFound((JOB,), is_sure=False)]
+    assert evidence == [LookupFound((JOB,), is_sure=False, same_size=(JOB,))]
     op = operation(KIND, state=State.CREATE_UNKNOWN)
     change = decide(op, CONTRACT, evidence[0], now=MADE, draw=0.5, cause="test")
     assert (change.operation.state, change.operation.remote_job_id) == (State.CREATE_UNKNOWN, None)
@@ -520,7 +520,8 @@ async def test_several_candidates_are_no_violation() -> None:
     """They are what an account with other users shows."""
     others = [IN_PROGRESS | {"id": f"msgbatch_{n}"} for n in range(3)]
     evidence, _ = await looked_up({"data": others, "has_more": False})
-    assert evidence == [LookupFound(("msgbatch_0", "msgbatch_1", "msgbatch_2"), is_sure=False)]
+    found = ("msgbatch_0", "msgbatch_1", "msgbatch_2")
+    assert evidence == [LookupFound(found, is_sure=False, same_size=found)]
     op = operation(KIND, state=State.CREATE_UNKNOWN)
     change = decide(op, CONTRACT, evidence[0], now=MADE, draw=0.5, cause="test")
     assert change.operation.state is State.CREATE_UNKNOWN
@@ -531,7 +532,7 @@ async def test_the_walk_ends_at_batches_older_than_the_operation() -> None:
     new = {"data": [IN_PROGRESS | {"id": "msgbatch_new"}], "has_more": True, "last_id": "msgbatch_new"}
     old = {"data": [ENDED | {"created_at": "2026-11-29T11:54:59Z"}], "has_more": True, "last_id": JOB}
     evidence, asked = await looked_up(new, old)
-    assert evidence == [LookupFound(("msgbatch_new",), is_sure=False)]
+    assert evidence == [LookupFound(("msgbatch_new",), is_sure=False, same_size=("msgbatch_new",))]
     assert [request.query.get("after_id") for request in asked] == [None, "msgbatch_new"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from reconcile.contract import WebhookTerms
 from reconcile.draft import next_action
-from reconcile.evidence import CollectFailed, JobGone, JobRead, ReadFailed
+from reconcile.evidence import CollectFailed, EventSeen, JobGone, JobRead, ReadFailed
 from reconcile.model import EntryKind, Observation, Progress, RemoteError, Summary
 from reconcile.schedule import Pace
 from reconcile.states import Priority, State
@@ -210,6 +210,28 @@ def test_a_read_at_the_end_of_a_pause_that_shows_an_end_was_found_by_no_event() 
         change = step(in_state(S.OBSERVATION_FAILED), end, contract=replace(CONTRACT, webhook=HOOKS))
         assert change.end_seen is not None
         assert change.end_seen.is_missed is found
+
+
+@pytest.mark.parametrize("state", [S.ACCEPTED, S.OBSERVING, S.OBSERVATION_FAILED, S.CANCELLING])
+@pytest.mark.parametrize("rung_by", [None, "event:evt_1"])
+def test_an_end_that_the_first_read_of_a_job_shows_was_neither_announced_nor_missed(
+    state: S, rung_by: str | None
+) -> None:
+    """J5: adopted, named by a person or looked up, the job may have ended long before we heard of it."""
+    end = JobRead(Observation("done", "job_1", provider_at=NOW - HOUR), rung_by=rung_by)
+    unread = in_state(state, remote_status=None)
+    change = step(unread, end, contract=replace(CONTRACT, webhook=HOOKS))
+    assert change.operation.state is S.RESULT_COLLECTING
+    assert change.end_seen is None
+    assert not change.operation.end_missed
+
+
+def test_an_end_that_only_an_event_can_tell_was_announced_though_the_job_was_never_read() -> None:
+    told = EventSeen(Observation("done", "job_1"))
+    contract = replace(CONTRACT, webhook=HOOKS, has_read=False)
+    change = step(in_state(S.ACCEPTED, remote_status=None), told, contract=contract)
+    assert change.end_seen is not None
+    assert (change.end_seen.is_expected, change.end_seen.is_missed) == (True, False)
 
 
 def test_with_healthy_webhooks_polls_are_spread_up_to_the_sweep() -> None:

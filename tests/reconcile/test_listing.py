@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from reconcile.contract import Lookup
+from reconcile.evidence import JobRead
 from reconcile.listing import Stands, can_list, is_news, is_worth_it, max_pages, shows_older
 from reconcile.model import Observation, Progress, Verdict, VerdictKind
 from reconcile.provider import Page
+from reconcile.schedule import Pace
 from reconcile.states import State
-from tests.reconcile.rows import CONTRACT, MINUTE, NOW
+from tests.reconcile.rows import CONTRACT, MINUTE, NOW, in_state, step
 
 K = VerdictKind
 
@@ -82,7 +84,8 @@ BLOCKED = Verdict(K.BLOCKED, "running")
         (STANDS, replace(SEEN, remote_status=None), PENDING, False),  # the word stands for it
         (STANDS, replace(SEEN, remote_status="finalizing"), PENDING, True),
         (STANDS, replace(SEEN, progress=replace(HALF, completed=6)), PENDING, True),
-        (STANDS, replace(SEEN, progress=None), PENDING, True),
+        (STANDS, replace(SEEN, progress=None), PENDING, False),  # a body that tells none is no news of it
+        (replace(STANDS, progress=None), SEEN, PENDING, True),
         (STANDS, replace(SEEN, total_items=11), PENDING, True),
         (replace(STANDS, errors=1), SEEN, PENDING, True),
         (replace(STANDS, gone_reads=1), SEEN, PENDING, True),
@@ -95,6 +98,24 @@ BLOCKED = Verdict(K.BLOCKED, "running")
 )
 def test_what_only_repeats_the_row_is_no_news(stands: Stands, seen: Observation, verdict: Verdict, news: bool) -> None:
     assert is_news(stands, seen, verdict, sent_at=NOW) is news
+
+
+@pytest.mark.parametrize("word", ["queued", "running"])
+@pytest.mark.parametrize("progress", [None, HALF, replace(HALF, completed=6)])
+@pytest.mark.parametrize("total", [None, 10, 11])
+@pytest.mark.parametrize("known", [None, HALF])
+@pytest.mark.parametrize("errors", [0, 1])
+def test_a_page_and_a_read_of_its_own_mean_the_same_by_news(
+    word: str, progress: Progress | None, total: int | None, known: Progress | None, errors: int
+) -> None:
+    """Else a page would write again and again what a read holds to be said already, or keep back what a read tells."""
+    op = in_state(State.OBSERVING, remote_status="running", progress=known, total_items=10, errors=errors)
+    seen = Observation(word, remote_job_id=op.remote_job_id, progress=progress, total_items=total)
+    stands = Stands(op.state, op.remote_status, op.progress, op.total_items, errors, 0, NOW, is_leased=False)
+    read = step(op, JobRead(seen), pace=Pace.LISTED)
+    after = read.operation
+    changes = replace(after, schedule=op.schedule) != op or after.schedule.errors != op.schedule.errors
+    assert is_news(stands, seen, PENDING, sent_at=NOW) is (changes or read.is_news)
 
 
 #: An end is news wherever the job is waited for; where it is read quicker than a list is, nothing else is.

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from reconcile.absence import Served
 from reconcile.contract import Lookup, WebhookTerms
 from reconcile.listing import ERRORS_TO_LEAVE
 from reconcile.model import Change, Entry, EntryKind
@@ -69,6 +70,17 @@ def test_open_jobs_are_counted_from_what_was_committed(before: State | None, aft
     paces.watches["test"].open_jobs = 5
     paces.take(moved(before, after))
     assert paces.watches["test"].open_jobs == 5 + by
+
+
+def test_jobs_that_nothing_may_be_asked_about_are_not_counted_and_their_ends_are() -> None:
+    served = Served({"test": frozenset({"https://here.example"})})
+    paces = Paces.of({"test": SWEEPABLE}, served)
+    watch = paces.watches["test"]
+    watch.open_jobs = 5
+    for origin, count in (("https://moved.example", 5), ("https://here.example", 4), (None, 3)):
+        left = moved(State.OBSERVING, State.OBSERVATION_FAILED, recent_ends="1")
+        paces.take(replace(left, operation=replace(left.operation, origin=origin)))
+        assert (watch.open_jobs, watch.recent_ends) == (count, "1")
 
 
 def test_whoever_keeps_the_due_times_is_told_when_the_pace_is_to_change_and_only_then() -> None:

@@ -303,11 +303,12 @@ async def test_the_next_sweep_stands_in_the_file_before_its_gap_and_a_restart_go
         assert due_at < later["due_at"] <= on.ground.clock.now() + MINUTE
         assert (later["lease_owner"], later["pages"], later["errors"]) == (None, 1, 0)
         await on.rest()
-    async with running(folder, providers={"openai": provider()}) as ground:
+        url = str(on.ground.daemon.peers["openai"].base_url)
+    async with running(folder, providers={"openai": provider(url)}) as ground:
         await tidied()
         watch = ground.daemon.paces.watches["openai"]
         assert (watch.pace, watch.open_jobs, watch.needed) == (Pace.LISTED, 30, 1)
-        assert ground.daemon.sweeper._cursors["openai"].due_at == later["due_at"]
+        assert ground.daemon.pace_keeper.cursors["openai"].due_at == later["due_at"]
 
 
 # ---- what a list does not show, or shows wrongly --------------------------------------------------------------------
@@ -387,6 +388,53 @@ async def test_a_list_that_did_not_pay_is_tried_again_after_an_hour(tmp_path: Pa
         assert (await on.sweep())["not_shown"] == 0
 
 
+@asynccontextmanager
+async def between_two_pages(folder: Path) -> AsyncIterator[Scene]:
+    """120 open jobs of which 100 were shown, 20 stand on the second page, and jobs of others on many more."""
+    async with scene(folder) as on:
+        for _ in range(500):
+            on.world.seed_job(items=1, now_ms=on.ground.clock.now(), scenario=LONG)
+        waiting = await on.ground.start(**STARTS["openai"])
+        await on.ground.apply(waiting, StepDone("upload", "file-waiting"))
+        on.operations.append(waiting)
+        on.jobs.append(on.world.seed_job(items=1, now_ms=on.ground.clock.now(), scenario=LONG))
+        await on.jobs_run(1, replace(LONG, name="hidden", listed_after_ms=100 * HOUR))
+        await on.jobs_run(119)
+        sweeper = on.ground.daemon.sweeper
+        await on.ground.daemon.pace_keeper.settle()
+        on.ground.clock.set(on.cursor()["due_at"] + LAG)
+        await sweeper.go_on("openai", may_go_on=lambda: False)
+        assert on.calls == (1, 0)
+        yield on
+        await sweeper.go_on("openai", may_go_on=lambda: True)
+
+
+async def test_a_job_accepted_while_a_sweep_ran_does_not_stand_for_one_that_no_page_showed(tmp_path: Path) -> None:
+    """J1: 120 jobs were shown, and one of those that it set out to see was not: that one is read by its id."""
+    async with between_two_pages(tmp_path / "state") as on:
+        accepted = Accepted(Observation("validating", remote_job_id=on.jobs[0]))
+        await on.ground.apply(on.operations[0], accepted)
+    (swept,) = on.told("list_swept")
+    assert (swept["open_jobs"], swept["not_shown"]) == (120, 1)
+
+
+async def test_a_job_that_ended_by_another_road_while_a_sweep_ran_is_not_searched_for(tmp_path: Path) -> None:
+    """Neither where a page shows it as ended, nor where none does."""
+    async with between_two_pages(tmp_path / "state") as on:
+        for operation in on.operations[1:3]:
+            await read_again(on, operation, "completed")
+        assert on.states() == {"create_pending": 1, "observing": 118, "result_collecting": 2}
+    (swept,) = on.told("list_swept")
+    assert (swept["open_jobs"], swept["pages"], swept["not_shown"]) == (120, 2, 0)
+
+
+async def test_a_job_that_no_page_shows_and_that_is_watched_still_is_searched_for_to_the_end(tmp_path: Path) -> None:
+    async with between_two_pages(tmp_path / "state") as on:
+        pass
+    (swept,) = on.told("list_swept")
+    assert (swept["pages"], swept["not_shown"]) == (7, 1)
+
+
 def circling(request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
     """The second page names itself as the next."""
     body = page(answer)
@@ -447,6 +495,29 @@ async def test_a_list_that_repeats_its_entries_shows_each_job_once(tmp_path: Pat
         await on.listed()
         swept = await on.sweep()
         assert (swept["pages"], swept["not_shown"]) == (5, 0)
+
+
+async def test_a_list_revives_nothing_that_was_started_at_another_address(tmp_path: Path) -> None:
+    """The new account's list shows jobs under the very ids of ours: they are strangers'."""
+    folder = tmp_path / "state"
+    async with scene(folder) as on:
+        await on.jobs_run(5)
+        moved = set(on.jobs)
+    async with scene(folder, seed=2) as on:
+        for _ in range(5):
+            moved.remove(on.world.seed_job(items=1, now_ms=on.ground.clock.now(), scenario=LONG))
+        assert not moved
+        await on.jobs_run(25)
+        on.work()
+        await on.listed()
+        await on.all_are("observation_failed", 5)
+        assert (await on.sweep())["open_jobs"] == 25
+        on.move(on.ground.clock.now() + 30 * MINUTE)
+        await on.all_are("succeeded", 25)
+        assert on.states() == {"observation_failed": 5, "succeeded": 25}
+        sql = "SELECT DISTINCT living ->> '$.attention.reason' FROM operations WHERE state = 'observation_failed'"
+        assert on.ground.rows(sql) == [("provider_moved",)]
+        assert on.watch().open_jobs == 0
 
 
 async def test_jobs_of_others_on_the_list_are_not_stored(tmp_path: Path) -> None:
@@ -570,7 +641,7 @@ async def test_a_sweep_waits_for_a_slot_behind_the_rows_and_takes_one_when_it_ha
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(20)
         worker, sweeper = on.ground.daemon.worker, on.ground.daemon.sweeper
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         due_at = on.cursor()["due_at"]
         assert sweeper.ready(due_at - 1) == []
         assert sweeper.next_at(due_at - 1) == due_at
@@ -588,7 +659,7 @@ async def test_a_sweep_gives_its_slot_back_between_pages_where_others_want_it(tm
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(250)
         sweeper = on.ground.daemon.sweeper
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         on.ground.clock.set(on.cursor()["due_at"])
         await sweeper.go_on("openai", may_go_on=lambda: False)
         assert on.calls == (1, 0)
@@ -603,7 +674,7 @@ async def test_a_long_walk_renews_its_lease_with_its_pages(tmp_path: Path) -> No
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(250)
         sweeper = on.ground.daemon.sweeper
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         on.ground.clock.set(on.cursor()["due_at"])
         await sweeper.go_on("openai", may_go_on=lambda: False)
         (until_at,) = on.ground.rows("SELECT lease_until FROM sweeps")[0]
@@ -639,7 +710,7 @@ async def test_a_refused_key_is_no_fault_of_the_list(tmp_path: Path) -> None:
         await on.jobs_run(20)
         on.twist.append(refused)
         sweeper = on.ground.daemon.sweeper
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         on.ground.clock.set(on.cursor()["due_at"])
         await sweeper.go_on("openai", may_go_on=lambda: True)
         assert [entry["in_a_row"] for entry in on.told("list_failed")] == [0]
@@ -651,25 +722,24 @@ async def test_a_clock_that_was_set_back_delays_no_sweep_by_more_than_the_usual_
     """N34: in memory as in the file."""
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(20)
-        sweeper = on.ground.daemon.sweeper
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         on.ground.clock.advance(-24 * HOUR)
         await on.ground.daemon.watchman.check_clock()
         latest = on.ground.clock.now() + MINUTE
         assert on.cursor()["due_at"] <= latest
-        assert sweeper._cursors["openai"].due_at <= latest
+        assert on.ground.daemon.pace_keeper.cursors["openai"].due_at <= latest
 
 
 async def test_errors_of_a_list_that_was_left_are_forgotten(tmp_path: Path) -> None:
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(20)
-        sweeper, watch = on.ground.daemon.sweeper, on.watch()
-        await sweeper.settle()
+        watch = on.watch()
+        await on.ground.daemon.pace_keeper.settle()
         watch.errors, watch.open_jobs = listing.ERRORS_TO_LEAVE, 5
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         assert (watch.has_sweep, watch.errors, on.cursor()) == (False, 0, {})
         watch.open_jobs = 20
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         assert watch.pace is Pace.LISTED
 
 
@@ -698,7 +768,7 @@ async def test_a_walk_whose_lease_was_taken_over_is_dropped_and_what_it_saw_is_k
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(250)
         sweeper = on.ground.daemon.sweeper
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         on.ground.clock.set(on.cursor()["due_at"])
         await sweeper.go_on("openai", may_go_on=lambda: False)
         later = on.ground.clock.now() + MINUTE
@@ -718,7 +788,7 @@ async def test_a_full_disk_drops_the_walk_and_the_next_one_begins_anew(tmp_path:
     async with scene(tmp_path / "state", hooks=hooks) as on:
         await on.jobs_run(30)
         sweeper = on.ground.daemon.sweeper
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         on.ground.clock.set(on.cursor()["due_at"])
         hooks.before_commit = raising(database_error(13))
         await sweeper.go_on("openai", may_go_on=lambda: True)
@@ -733,12 +803,11 @@ async def test_a_pace_that_could_not_be_written_is_written_by_the_next_pass(tmp_
     async with scene(tmp_path / "state", hooks=hooks) as on:
         await on.jobs_run(20)
         hooks.before_commit = raising(database_error(13))
-        sweeper = on.ground.daemon.sweeper
-        again_at = await sweeper.settle()
+        again_at = await on.ground.daemon.pace_keeper.settle()
         assert again_at is not None
         assert on.ground.clock.now() < again_at <= on.ground.clock.now() + 1_000
         assert (on.watch().pace, on.cursor()) == (Pace.POLLED, {})
-        assert await sweeper.settle() is None
+        assert await on.ground.daemon.pace_keeper.settle() is None
         assert on.watch().pace is Pace.LISTED
 
 
@@ -801,7 +870,7 @@ async def test_lost_health_brings_jobs_that_wait_for_the_sweep_back_to_their_cap
         watch.recent_ends = "1" * 20
         write_beside(on, "UPDATE providers SET recent_ends = '11111111111111111111'")
         assert watch.pace is Pace.SWEPT
-        await on.ground.daemon.sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         for operation in on.operations:
             await read_again(on, operation, "in_progress")
         now = on.ground.clock.now()
@@ -813,7 +882,7 @@ async def test_lost_health_brings_jobs_that_wait_for_the_sweep_back_to_their_cap
     async with running(folder, providers={"openai": provider(poll=poll)}) as ground:
         await tidied()
         ground.clock.set(on.ground.clock.now())
-        await ground.daemon.sweeper.settle()
+        await ground.daemon.pace_keeper.settle()
         latest = ground.clock.now() + 2 * MINUTE
         assert ground.rows("SELECT count(*) FROM schedule WHERE due_at > ?", latest) == [(0,)]
 
@@ -840,16 +909,16 @@ async def test_a_sweep_that_was_put_off_while_webhooks_came_is_hastened_when_the
         watch.recent_ends = "1" * 20
         write_beside(on, "UPDATE providers SET recent_ends = '11111111111111111111'")
         sweeper = on.ground.daemon.sweeper
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         on.ground.clock.set(on.cursor()["due_at"])
         await sweeper.go_on("openai", may_go_on=lambda: True)
         now = on.ground.clock.now()
         assert now + 2 * MINUTE < on.cursor()["due_at"] <= now + 24 * HOUR
         for operation in on.operations[:2]:
             await read_again(on, operation, "failed")
-        await sweeper.settle()
+        await on.ground.daemon.pace_keeper.settle()
         assert on.cursor()["due_at"] <= on.ground.clock.now() + 2 * MINUTE
-        assert sweeper._cursors["openai"].due_at == on.cursor()["due_at"]
+        assert on.ground.daemon.pace_keeper.cursors["openai"].due_at == on.cursor()["due_at"]
         assert watch.pace is Pace.LISTED
 
 

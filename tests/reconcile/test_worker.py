@@ -19,6 +19,7 @@ from aiohttp import web
 from daemon.logs import make_log
 from reconcile.errors import StoreBusy
 from reconcile.evidence import CancelAnswer, CancelAnswered, CancelAsked, DeadlinePassed, JobGone, JobRead, ReadFailed
+from reconcile.leases import LEASE_MS, RENEW_MS
 from reconcile.limits import Pause
 from reconcile.model import ResultRef
 from reconcile.provider import HttpResponse, Item, Step
@@ -26,7 +27,6 @@ from reconcile.providers.openai_batch.adapter import OpenAIBatch
 from reconcile.redact import Redactor
 from reconcile.states import State
 from reconcile.store.claims import Claim, ClaimWish
-from reconcile.worker import LEASE_MS, RENEW_MS
 from tests.handlers.ground import Ground, HandClock, event, provider, running, signed, until
 from tests.handlers.test_collect import Peer, batch, line, refusal, serving, stage
 

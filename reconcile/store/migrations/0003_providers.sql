@@ -16,7 +16,7 @@ CREATE TABLE sweeps (
     lease_owner TEXT,
     lease_until INTEGER,
     errors INTEGER NOT NULL DEFAULT 0,
-    -- List pages that the last whole sweep read; 0: none yet.
+    -- Requests that the last whole sweep came to: list pages, and reads of what they did not show. 0: none yet.
     pages INTEGER NOT NULL DEFAULT 0,
     ended_at INTEGER,
     CHECK ((lease_owner IS NULL) = (lease_until IS NULL))

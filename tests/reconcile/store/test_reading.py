@@ -6,12 +6,14 @@ from typing import Any, Final
 
 import pytest
 
+from reconcile.absence import Served
 from reconcile.errors import StoreBroken, StoreBusy
 from reconcile.store.reading import Reader
 from reconcile.store.store import Store
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import TABLES, beside, database_error, opened, operation
 
+SERVED: Final = Served({"test": frozenset({"https://api.example"})})
 OP: Final = operation(1, candidates=("job_2",))
 #: Every read that the store has, by its name.
 READS: Final[dict[str, Callable[[Store], Coroutine[Any, Any, Any]]]] = {
@@ -38,9 +40,9 @@ READS: Final[dict[str, Callable[[Store], Coroutine[Any, Any, Any]]]] = {
     "due_backlog": lambda store: store.due_backlog(NOW),
     "event_counts": lambda store: store.event_counts(),
     "sweeps.rows": lambda store: store.sweeps.rows(),
-    "sweeps.open_jobs": lambda store: store.sweeps.open_jobs(),
-    "sweeps.scope": lambda store: store.sweeps.scope("test"),
-    "sweeps.watched": lambda store: store.sweeps.watched("test", after=0, last=1),
+    "sweeps.open_jobs": lambda store: store.sweeps.open_jobs(SERVED),
+    "sweeps.watched": lambda store: store.sweeps.watched("test", SERVED, after=0),
+    "sweeps.still_watched": lambda store: store.sweeps.still_watched([1], SERVED),
 }
 
 

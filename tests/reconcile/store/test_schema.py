@@ -194,11 +194,11 @@ async def test_readers_can_neither_write_nor_checkpoint(path: Path) -> None:
                 "PRAGMA user_version = 99",
                 "PRAGMA wal_checkpoint(TRUNCATE)",
             ):
-                with pytest.raises(StoreBusy):
+                with pytest.raises(StoreError):
                     await reader.execute_fetchall(sql)
             await reader.execute_fetchall("PRAGMA query_only = OFF")  # the file itself is open for reading only
             for sql in ("DELETE FROM events", "PRAGMA wal_checkpoint(TRUNCATE)"):
-                with pytest.raises(StoreBusy):
+                with pytest.raises(StoreError):
                     await reader.execute_fetchall(sql)
         assert content(path) == before, "a reader wrote into the file"
         assert look(path, "PRAGMA user_version") == [(len(schema.migrations()),)]

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
+from reconcile.absence import Served
 from reconcile.classify import classify
 from reconcile.contract import Contract, Lookup, WebhookTerms
-from reconcile.evidence import CancelAsked, JobRead, ReadFailed
+from reconcile.evidence import CancelAsked, JobGone, JobRead, ReadFailed
 from reconcile.ingest import judge_by
 from reconcile.model import Observation, Progress
 from reconcile.schedule import Pace
 from reconcile.states import Priority, State
 from reconcile.store.kept import RequestRecord
-from reconcile.store.sweeps import Begin, ListedJob, PageKept, PageRecord, Spread, SweepEnd, SweepWish
+from reconcile.store.list_pages import ListedJob, PageKept, PageRecord
+from reconcile.store.sweeps import Begin, Spread, SweepEnd, SweepWish
 from tests.reconcile.rows import BASE, CAP, CONTRACT, HOUR, MINUTE, NOW
 from tests.reconcile.store.ground import Ground, Statements, accepted, event, opened, operation, read
 
@@ -24,6 +26,9 @@ HOOKS = WebhookTerms(scheme="standard", tolerance_seconds=300, retries_ms=HOUR)
 SWEEPABLE: Contract = replace(CONTRACT, webhook=HOOKS, lookup=Lookup(is_sure=True, page_size=100))
 REQUEST = RequestRecord("req_page", "list", 1, NOW, NOW, 200, None, "remote_1", "key")
 DEADLINE = NOW + 20 * HOUR
+URL = "https://here.example"
+HERE = Served({"test": frozenset({URL})})
+BOTH = Served({"test": frozenset({URL}), "other": frozenset({URL})})
 
 
 @pytest.fixture
@@ -52,7 +57,7 @@ async def sweep(ground: Ground, owner: str = "A", *, now: int = NOW) -> int:
 
 async def show(ground: Ground, fence: int, *jobs: ListedJob, **over: Any) -> PageKept:
     """One page of the sweep under `fence`."""
-    page = PageRecord("test", "A", fence, NOW, NOW, 0.0, REQUEST, "page_1", jobs)
+    page = PageRecord("test", "A", fence, HERE, NOW, 0.0, REQUEST, "page_1", jobs)
     return await ground.store.sweeps.keep_page(replace(page, **over))
 
 
@@ -80,6 +85,14 @@ async def test_jobs_that_tell_nothing_new_are_seen_and_cost_no_write(ground: Gro
     assert [sql for sql, _ in statements.seen if sql.startswith(("UPDATE", "INSERT", "DELETE"))] == []
 
 
+async def test_a_page_that_leaves_out_the_progress_writes_nothing_sweep_after_sweep(ground: Ground) -> None:
+    await ground.start(operation(1, remote_status="running", progress=Progress(percent=10), due_at=DEADLINE))
+    fence = await sweep(ground)
+    before = ground.dump()
+    assert (await show(ground, fence, job(1))).seen == (1,)
+    assert ground.dump() == before
+
+
 async def test_a_job_that_moved_on_is_decided_as_a_read_and_waits_for_its_deadline(ground: Ground) -> None:
     await ground.start(operation(1, remote_status="queued", due_at=NOW + MINUTE), operation(2, remote_status="running"))
     fence = await sweep(ground)
@@ -88,9 +101,21 @@ async def test_a_job_that_moved_on_is_decided_as_a_read_and_waits_for_its_deadli
     op = await ground.get(1)
     assert (op.state, op.remote_status, op.schedule.due_at) == (State.OBSERVING, "running", DEADLINE)
     assert ground.look("SELECT operation_key, road, word, raw, request_id FROM observations") == [
-        (1, "list", "running", b'{"id":"job_1","status":"running"}', "req_page_1_0")
+        (1, "list", "running", b'{"id":"job_1","status":"running"}', "req_page")
     ]
     assert ground.look("SELECT operation_key, purpose, remote_request_id FROM requests") == [(1, "list", "remote_1")]
+
+
+async def test_one_list_request_is_one_row_that_every_job_it_told_of_points_to(ground: Ground) -> None:
+    """A7: it stands under the first of them; a page that told nothing leaves none."""
+    await ground.start(*(operation(n, remote_status="queued", due_at=DEADLINE) for n in (1, 2, 3)))
+    fence = await sweep(ground)
+    await show(ground, fence, job(1, "queued"), job(2, "running"), job(3, "running"))
+    assert ground.look("SELECT request_id, operation_key, purpose FROM requests") == [("req_page", 2, "list")]
+    told = "SELECT operation_key, request_id FROM observations ORDER BY number"
+    assert ground.look(told) == [(2, "req_page"), (3, "req_page")]
+    await show(ground, fence, job(2), job(3), request=replace(REQUEST, request_id="req_again"), page_id="page_2")
+    assert ground.one("SELECT count(*) FROM requests") == 1
 
 
 async def test_an_end_on_a_page_leads_to_collection_in_the_sweeps_name(ground: Ground) -> None:
@@ -117,6 +142,18 @@ async def test_jobs_of_nobody_are_not_kept_and_those_of_other_providers_are_not_
     assert ground.dump() == before
 
 
+@pytest.mark.parametrize("state", [State.OBSERVING, State.CANCELLING, State.OBSERVATION_FAILED])
+async def test_a_page_tells_nothing_of_a_job_that_was_started_at_another_address(ground: Ground, state: State) -> None:
+    """The list may be another account's, and the same id a stranger's job."""
+    await ground.start(operation(1, state, origin="https://moved.example"), operation(2, state, origin=URL))
+    fence = await sweep(ground)
+    before = ground.dump()
+    assert (await show(ground, fence, job(1, "ended"))).seen == ()
+    assert ground.dump() == before
+    await show(ground, fence, job(1, "ended"), job(2, "ended"))
+    assert [(await ground.get(n)).state for n in (1, 2)] == [state, State.RESULT_COLLECTING]
+
+
 async def test_a_job_that_stands_twice_on_a_page_is_read_once(ground: Ground) -> None:
     await ground.start(operation(1, remote_status="queued"))
     fence = await sweep(ground)
@@ -134,12 +171,12 @@ async def test_of_a_job_that_several_operations_had_only_its_holder_is_read(grou
     assert (await ground.get(2)).state is State.RESULT_COLLECTING
 
 
-async def test_a_job_that_ended_by_another_road_while_the_sweep_ran_was_seen_too(ground: Ground) -> None:
+async def test_a_page_has_shown_a_job_whatever_became_of_it_while_the_sweep_ran(ground: Ground) -> None:
     """Else the walk would go on to the end of the list in search of it."""
-    await ground.start(operation(1, State.SUCCEEDED, completed_at=NOW))
-    await ground.start(operation(2, State.SUCCEEDED, completed_at=NOW - 1))
+    states = (State.SUCCEEDED, State.RESULT_COLLECTING, State.CANCELLING, State.OBSERVING)
+    await ground.start(*(operation(n, state) for n, state in enumerate(states, start=1)))
     fence = await sweep(ground)
-    assert (await show(ground, fence, job(1, "ended"), job(2, "ended"))).seen == (1,)
+    assert (await show(ground, fence, *(job(n) for n in (1, 2, 3, 4)))).seen == (1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("state", [State.SUCCEEDED, State.RESULT_COLLECTING, State.CONTRACT_VIOLATION])
@@ -287,12 +324,19 @@ async def test_the_scope_of_a_sweep_is_the_open_jobs_of_its_provider(ground: Gro
     states = (State.ACCEPTED, State.OBSERVING, State.BLOCKED, State.CANCELLING, State.RESULT_COLLECTING)
     others = [operation(7, provider="other"), operation(8, State.CREATE_PENDING), operation(9, State.SUCCEEDED)]
     await ground.start(*(operation(n, state) for n, state in enumerate(states, start=1)), *others)
-    scope = await ground.store.sweeps.scope("test")
-    assert (scope.open_jobs, scope.oldest_at, scope.last_key) == (3, NOW - HOUR, 3)
-    assert await ground.store.sweeps.open_jobs() == {"test": 3, "other": 1}
-    watched = await ground.store.sweeps.watched("test", after=0, last=scope.last_key)
-    assert watched == [(1, NOW - HOUR), (2, NOW - HOUR), (3, NOW - HOUR)]
-    assert await ground.store.sweeps.watched("test", after=1, last=2) == [(2, NOW - HOUR)]
+    assert await ground.store.sweeps.open_jobs(BOTH) == {"test": 3, "other": 1}
+    watched = await ground.store.sweeps.watched("test", BOTH, after=0)
+    assert watched == [(n, NOW - HOUR, NOW - HOUR) for n in (1, 2, 3)]
+    assert [key for key, *_ in await ground.store.sweeps.watched("test", BOTH, after=1)] == [2, 3]
+    assert await ground.store.sweeps.still_watched([1, 3, 5, 9], BOTH) == {1, 3}
+
+
+async def test_no_sweep_sets_out_to_see_what_nothing_may_be_asked_about(ground: Ground) -> None:
+    moved = [operation(n, origin="https://moved.example") for n in (1, 4)]
+    await ground.start(moved[0], operation(2, origin=URL), operation(3), operation(5, provider="gone"), moved[1])
+    assert await ground.store.sweeps.open_jobs(HERE) == {"test": 2}
+    assert [key for key, *_ in await ground.store.sweeps.watched("test", HERE, after=0)] == [2, 3]
+    assert await ground.store.sweeps.still_watched([1, 2, 3, 4], HERE) == {2, 3}
 
 
 async def test_what_was_not_shown_is_due_at_once_by_itself_unless_it_is_held_or_due_before(ground: Ground) -> None:
@@ -302,6 +346,18 @@ async def test_what_was_not_shown_is_due_at_once_by_itself_unless_it_is_held_or_
     await ground.store.sweeps.make_due([1, 2], NOW)
     assert [ground.schedule(n)["due_at"] for n in (1, 2, 3)] == [NOW - MINUTE, NOW, DEADLINE]
     assert ground.schedule(2)["priority"] == Priority.SWEPT
+
+
+async def test_what_was_not_shown_waits_for_its_own_backoff_where_its_reads_fail(ground: Ground) -> None:
+    """C4: neither Retry-After nor a run of "not found" is cut short; and what has left the list is another action's."""
+    await ground.start(*(operation(n, due_at=DEADLINE) for n in (1, 2)))
+    await ground.start(operation(3, State.CANCELLING, due_at=DEADLINE), operation(4, State.BLOCKED, due_at=DEADLINE))
+    await ground.apply(1, ReadFailed("http_503", retry_after_ms=12 * MINUTE))
+    await ground.apply(2, JobGone("http_404"))
+    gone_due = ground.schedule(2)["due_at"]
+    assert NOW + BASE <= gone_due < DEADLINE
+    await ground.store.sweeps.make_due([1, 2, 3, 4], NOW)
+    assert [ground.schedule(n)["due_at"] for n in (1, 2, 3, 4)] == [NOW + 12 * MINUTE, gone_due, DEADLINE, NOW]
 
 
 # ---- pace ------------------------------------------------------------------------------------------------------------
@@ -406,6 +462,16 @@ async def test_failed_reads_and_jobs_that_had_ended_before_they_were_known_are_n
     await ground.apply(1, JobRead(Observation("running", remote_job_id="job_1")))
     await ground.apply(2, accepted("job_2", "ended"))
     assert (await ground.get(2)).state is State.RESULT_COLLECTING
+    assert ground.one("SELECT recent_ends FROM providers") == ""
+
+
+async def test_an_adopted_job_that_a_page_shows_ended_was_missed_by_nobody(ground: Ground) -> None:
+    """J5: it had ended before the file knew of it, so no webhook had anything to ring."""
+    await ground.start(operation(1, State.ACCEPTED, remote_status=None, adopted=True, due_at=NOW))
+    fence = await sweep(ground)
+    await show(ground, fence, job(1, "ended", provider_at=NOW - HOUR))
+    op = await ground.get(1)
+    assert (op.state, op.end_missed) == (State.RESULT_COLLECTING, False)
     assert ground.one("SELECT recent_ends FROM providers") == ""
 
 
