@@ -260,7 +260,7 @@ class Client:
             return
         peer.pause = limits.after_failure(
             peer.pause,
-            error_class=exchange.error_class or "",
+            error_class=exchange.error_class or (f"http_{answer.status}" if answer else "unknown"),
             status=answer.status if answer else None,
             retry_after_ms=answer.retry_after_ms if answer else None,
             now_ms=now,

@@ -154,6 +154,13 @@ def not_longer(pause: Pause, *, now_ms: int) -> Pause:
     return replace(pause, until_ms=min(pause.until_ms, now_ms + RETRY_AFTER_CAP_MS))
 
 
+def shifted(pause: Pause, by_ms: int) -> Pause:
+    """The same pause after the wall clock was set by `by_ms`: it lasts as long as it would have."""
+    if pause.until_ms is None or pause.opened_at_ms is None:
+        return pause
+    return replace(pause, until_ms=pause.until_ms + by_ms, opened_at_ms=pause.opened_at_ms + by_ms)
+
+
 def may_send(pause: Pause, now_ms: int) -> bool:
     """Whether anything may be sent: not paused, or time for a probe (see `max_in_flight`)."""
     return pause.until_ms is None or now_ms >= pause.until_ms

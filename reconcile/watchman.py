@@ -120,6 +120,8 @@ class Watchman:
         step_ms = wall - self._wall - round((monotonic - self._monotonic) * 1000)
         if abs(step_ms) > notices.CLOCK_STEP_MS:
             self._log.warning("clock_stepped", by_ms=step_ms)
+            for peer in self._peers.values():
+                peer.pause = limits.shifted(peer.pause, step_ms)
             if step_ms < 0:
                 await self.cut_waits()
             self._on_step()

@@ -22,6 +22,7 @@ from reconcile.model import Operation, UnixMs
 from reconcile.pace_keeper import PaceKeeper
 from reconcile.peer import Peer
 from reconcile.seams import Clock, Supervisor
+from reconcile.states import State
 from reconcile.store.claims import Claim, ClaimWish, Renewal
 from reconcile.store.store import Store
 from reconcile.sweep import PATIENCE_MS, Sweeper
@@ -136,17 +137,17 @@ class Worker:
         self._start_sweeps(stop, now, waited_ms=PATIENCE_MS)
         room = {name: self._room(peer, now) for name, peer in self._peers.items()}
         paused = frozenset(name for name, peer in self._peers.items() if not limits.may_send(peer.pause, now))
+        to_collect = {name: self._room_to_collect(peer, now) for name, peer in self._peers.items()}
         full = {name: self._stuck_in(name) for name, left in room.items() if left <= 0 and name not in paused}
         stuck = frozenset(name for name, seconds in full.items() if seconds <= 0)
         try:
-            claimed = await self._store.claim(ClaimWish(self._owner, now, LEASE_MS, room, paused, stuck))
+            claimed = await self._store.claim(ClaimWish(self._owner, now, LEASE_MS, room, to_collect, paused, stuck))
         except StoreBroken:
             raise
         except StoreError as fault:
             self._log.warning("claim_refused", error=str(fault))
             return now + STORE_BUSY_MS
-        if stop.is_set():
-            return now  # what was claimed meanwhile is released at the next start, under the lock
+        # Also where a stop came meanwhile: a claim may have marked its row as about to be sent, and must send it.
         for claim in claimed.claims:
             self._start(claim)
         self._start_sweeps(stop, now)
@@ -185,6 +186,15 @@ class Worker:
     def _room(self, peer: Peer, now: UnixMs) -> int:
         concurrency = peer.provider.contract.limits.concurrency
         return max(0, limits.max_in_flight(peer.pause, concurrency, now) - self._busy(peer.name))
+
+    def _room_to_collect(self, peer: Peer, now: UnixMs) -> int:
+        """How many more results may be fetched: a slot is left, so that long transfers hold up no cancel or create."""
+        slots = limits.max_in_flight(peer.pause, peer.provider.contract.limits.concurrency, now)
+        under_way = sum(
+            claim.operation.provider == peer.name and claim.operation.state is State.RESULT_COLLECTING
+            for claim in self._running.values()
+        )
+        return max(0, max(1, slots - 1) - under_way)
 
     def _stuck_in(self, provider: str) -> float:
         """Seconds until its slots, all taken, count as stuck; each action that begins or ends sets them back."""

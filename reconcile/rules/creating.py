@@ -17,7 +17,7 @@ from reconcile.evidence import (
 from reconcile.model import Verdict, VerdictKind
 from reconcile.rules.ending import end
 from reconcile.rules.observing import apply_read
-from reconcile.rules.waiting import deadline_after_a_try
+from reconcile.rules.waiting import deadline_after_a_try, is_unsent
 from reconcile.states import CREATING, TERMINAL, WATCHING, State
 
 
@@ -123,6 +123,9 @@ def create_not_accepted(draft: Draft, evidence: CreateNotAccepted) -> None:
     draft.set(last_refusal=evidence.error_class)
     draft.set_schedule(errors=draft.op.schedule.errors + 1, mark_at=None)
     draft.fact(f"the create was not accepted ({evidence.error_class}), so no job was made; it is sent again unchanged")
+    if draft.op.cancel is not None and is_unsent(draft.op):
+        draft.move(State.CANCELLED, f"withdrawn by {draft.op.cancel.by}: the create that was under way made no job")
+        return
     draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
     deadline_after_a_try(draft)
 

@@ -111,6 +111,7 @@ def _may_resend(draft: Draft, evidence: LookupFound) -> bool:
         contract.on_absent == "resend"
         and op.state is State.CREATE_UNKNOWN
         and op.resends == 0
+        and op.cancel is None  # nothing is made anew only to be cancelled
         and (evidence.is_whole or contract.lookup is None)
         and not (evidence.job_ids or op.candidates)
         and op.unknown_since is not None

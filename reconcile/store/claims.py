@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from reconcile.model import Operation, UnixMs
@@ -42,6 +42,8 @@ class ClaimWish:
     now: UnixMs
     lease_ms: int
     room: Mapping[str, int]
+    #: How many of these may be results to fetch: they are the long ones. No bound where a provider is absent.
+    collect_room: Mapping[str, int] = field(default_factory=dict)
     #: Providers that nothing may be sent to: of their rows only those past their deadline are taken.
     paused: frozenset[str] = frozenset()
     #: Providers whose slots have all been held for so long that a deadline cannot wait for its last read.
@@ -97,7 +99,9 @@ def next_due(connection: sqlite3.Connection, wish: ClaimWish) -> dict[str, UnixM
     for provider in wish.room:
         if provider in wish.paused:
             continue
-        times = [connection.execute(_NEXT_DUE, (provider, p)).fetchone()[0] for p in _PRIORITIES]
+        can_collect = wish.collect_room.get(provider, 1) > 0
+        priorities = [p for p in _PRIORITIES if can_collect or p != Priority.COLLECT]
+        times = [connection.execute(_NEXT_DUE, (provider, p)).fetchone()[0] for p in priorities]
         if known := [t for t in times if t is not None]:
             found[provider] = min(known)
     return found
@@ -133,7 +137,7 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
     overdue: set[int] = set()
     for provider, room in wish.room.items():
         if room > 0:
-            found += _due(connection, provider, wish.now, room, turns.floor(provider, room))
+            found += _due(connection, provider, wish, room, turns.floor(provider, room))
         elif provider in wish.paused | wish.stuck:
             late = connection.execute(_OVERDUE, (provider, wish.now, MAX_OVERDUE)).fetchall()
             found += late
@@ -166,13 +170,16 @@ def _next_overdue(connection: sqlite3.Connection, wish: ClaimWish) -> UnixMs | N
     return min(times, default=None)
 
 
-def _due(connection: sqlite3.Connection, provider: str, now: UnixMs, room: int, floor: int) -> list[Any]:
+def _due(connection: sqlite3.Connection, provider: str, wish: ClaimWish, room: int, floor: int) -> list[Any]:
     """Due rows in the order of their priority, `floor` of them swept ones if so many are due."""
-    swept = connection.execute(_DUE, (provider, Priority.SWEPT, now, room)).fetchall()
+    swept = connection.execute(_DUE, (provider, Priority.SWEPT, wish.now, room)).fetchall()
     floor = min(len(swept), floor)
     urgent: list[Any] = []
     for priority in range(Priority.CANCEL, Priority.SWEPT):
-        urgent += connection.execute(_DUE, (provider, priority, now, room - floor - len(urgent))).fetchall()
+        most = room - floor - len(urgent)
+        if priority == Priority.COLLECT:
+            most = min(most, wish.collect_room.get(provider, most))
+        urgent += connection.execute(_DUE, (provider, priority, wish.now, most)).fetchall()
     return urgent + swept[: room - len(urgent)]
 
 

@@ -754,3 +754,9 @@ def test_a_line_with_wrong_types_anywhere_is_no_success(result: Any) -> None:
         assert isinstance(result["message"], dict)
     else:
         assert item.reason
+
+
+@pytest.mark.parametrize("more", [{}, {"service": "gateway", "uptime": 3}])
+def test_a_body_without_anything_of_a_batch_tells_nothing_of_the_job(more: dict[str, Any]) -> None:
+    """N11: a gateway has a status of its own, and it is not the job's."""
+    assert PROVIDER.read_status(answer({"processing_status": "ended"} | more)) == ReadFailed("unreadable")

@@ -353,3 +353,15 @@ def test_a_cancel_that_is_asked_again_takes_no_ring_away() -> None:
     rung = in_state(S.CANCELLING, due_at=NOW - 1, priority=Priority.RUNG)
     after = step(rung, CancelAsked("can_2", "bob", "again", "no more items")).operation
     assert (after.schedule.due_at, after.schedule.priority) == (NOW - 1, Priority.RUNG)
+
+
+def test_a_cancel_that_waits_for_a_create_which_made_no_job_withdraws_it() -> None:
+    """E6: nothing is made anew only to be cancelled."""
+    op = in_state(S.CREATE_PENDING, mark_at=NOW)
+    asked = step(op, CancelAsked("can_1", "ann", "not needed", "no work is done")).operation
+    assert asked.state is S.CREATE_PENDING
+    change = step(asked, CreateNotAccepted("http_429"))
+    assert_cell(asked, change, "cancelled")
+    assert next_action(change.operation) is None
+    resent = replace(asked, resends=1)
+    assert step(resent, CreateNotAccepted("http_429")).operation.state is S.CREATE_PENDING, "the first may have arrived"

@@ -35,7 +35,7 @@ from reconcile.model import (
     VerdictKind,
 )
 from reconcile.states import State
-from tests.reconcile.rows import ALL_GOOD, CONTRACT, MINUTE, NOW, TERMINAL, assert_cell, in_state, info, step
+from tests.reconcile.rows import ALL_GOOD, CANCEL, CONTRACT, MINUTE, NOW, TERMINAL, assert_cell, in_state, info, step
 
 S = State
 LAG: Final = 5 * MINUTE
@@ -122,6 +122,7 @@ def test_a_question_that_waits_for_a_person_is_not_passed_over() -> None:
         ("several are", lost(), LookupFound(("job_7", "job_8"), is_sure=False), RESENDS_UNSURE, NOW),
         ("the list was not read to its end", lost(), LookupFound((), is_whole=False), RESENDS, NOW),
         ("the look-up failed", lost(), ReadFailed("http_500"), RESENDS, NOW),
+        ("a cancel waits for it", lost(cancel=CANCEL), LookupFound(()), RESENDS, NOW),
         ("nobody knows since when", replace(lost(), unknown_since=None), LookupFound(()), RESENDS, NOW),
     ],
 )

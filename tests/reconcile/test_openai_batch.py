@@ -776,3 +776,9 @@ def test_a_line_with_wrong_types_anywhere_is_no_success(line: Any, status: Any, 
             assert row.get("error") is None
         else:
             assert item.reason
+
+
+@pytest.mark.parametrize("body", [{"status": "failed"}, {"status": "failed", "service": "gateway", "uptime": 3}])
+def test_a_body_without_anything_of_a_batch_tells_nothing_of_the_job(body: Any) -> None:
+    """N11: a gateway has a status of its own, and it is not the job's."""
+    assert PROVIDER.read_status(answer(body)) == ReadFailed("unreadable")

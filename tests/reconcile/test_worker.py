@@ -483,6 +483,64 @@ async def test_a_deadline_fires_unread_only_where_the_same_actions_hold_every_sl
             await worker
 
 
+async def test_a_cancel_leaves_while_results_drip_in_every_slot_that_they_may_take(tmp_path: Path) -> None:
+    """The order within a provider is cancel, create, rung, collect: a slot is left for it."""
+    cancelled: list[str] = []
+
+    async def cancel(request: web.Request) -> web.StreamResponse:
+        cancelled.append(request.match_info["job"])
+        return web.json_response({**batch("cancelling", output=None), "id": request.match_info["job"]})
+
+    held = Held(web.Response, held=9)
+    peer = Peer(reads=[batch("in_progress", output=None)], files={"file-out": held.answer})
+    app = peer.app()
+    app.router.add_post("/v1/batches/{job}/cancel", cancel)
+    async with serving(app) as url:
+        providers = {"openai": provider(f"{url}/v1", limits={"concurrency": 2})}
+        async with running(tmp_path / "state", providers=providers) as ground:
+            running_job = await ground.operation("observing", "batch_9")
+            for n in range(3):
+                await ground.operation("result_collecting", f"batch_{n}")
+            stop = asyncio.Event()
+            worker = asyncio.create_task(ground.daemon.worker.run(stop))
+            await held.arrived()
+            wish = {"by": "ann", "reason": "r", "effect": "e"}
+            assert (await ground.api("POST", f"/v1/operations/{running_job}/cancel", body=wish)).status == 202
+
+            async def has_left() -> bool:
+                return cancelled == ["batch_9"]
+
+            await until(has_left)
+            assert held.count == 1
+            stop.set()
+            ground.daemon.worker.wake(0)
+            for n in range(held.count):
+                held.let_go(n)
+            await worker
+
+
+async def test_what_was_claimed_as_a_stop_came_is_sent_before_the_stop(tmp_path: Path) -> None:
+    """The claim has marked the cancel as about to be sent: dropped, it would read as one that may have arrived."""
+    cancelled: list[str] = []
+
+    async def cancel(request: web.Request) -> web.StreamResponse:
+        cancelled.append(request.match_info["job"])
+        return web.json_response({**batch("cancelling", output=None), "id": "batch_1"})
+
+    app = Peer(reads=[batch("in_progress", output=None)]).app()
+    app.router.add_post("/v1/batches/{job}/cancel", cancel)
+    async with serving(app) as url, running(tmp_path / "state", providers={"openai": provider(f"{url}/v1")}) as ground:
+        operation = await ground.operation("observing", "batch_1")
+        asked = CancelAsked("can_1", "ann", "r", "e")
+        await ground.apply(operation, asked)
+        stop = asyncio.Event()
+        stop.set()
+        await ground.daemon.worker._pass(stop)
+        await ground.daemon.worker._wind_down()
+        assert cancelled == ["batch_1"]
+        assert (await ground.row(operation)).state is State.CANCELLING
+
+
 # ---- a log that nobody reads -----------------------------------------------------------------------------------
 
 

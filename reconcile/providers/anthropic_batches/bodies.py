@@ -45,6 +45,8 @@ def observation(batch: dict[str, JsonValue]) -> Observation:
     """
     status = read_id(batch.get("processing_status"), what="processing_status")
     job_id = batch.get("id")
+    if job_id is None and not (batch.get("type") == "message_batch" or "request_counts" in batch):
+        raise Unreadable("no batch: neither an id nor anything else of one")  # a proxy's own words, most likely
     counts = mapping(batch, "request_counts") or {}
     has_ended = status == ENDED
     finished, total = _totals(counts)

@@ -62,6 +62,8 @@ def observation(batch: dict[str, JsonValue]) -> Observation:
     """A batch object, whatever road brought it. Raises: Unreadable."""
     status = read_id(batch.get("status"), what="status")
     job_id = batch.get("id")
+    if job_id is None and not (batch.get("object") == "batch" or "request_counts" in batch):
+        raise Unreadable("no batch: neither an id nor anything else of one")  # a proxy's own words, most likely
     meaning = WORDS.get(status)
     has_ended = meaning is not None and meaning.kind in ENDS
     is_done = meaning is not None and meaning.kind is VerdictKind.DONE_UNKNOWN_OUTCOME

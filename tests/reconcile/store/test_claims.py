@@ -485,3 +485,20 @@ async def test_a_paused_provider_s_deadlines_fire_at_once(path: Path) -> None:
         wish = ClaimWish("A", NOW, LEASE, {"test": 0}, paused=frozenset({"test"}))
         (claim,) = (await ground.store.claim(wish)).claims
         assert claim.is_overdue
+
+
+# ---- long transfers ----
+
+
+async def test_results_to_fetch_take_no_more_slots_than_they_are_given(path: Path) -> None:
+    """Others behind them are served, and nobody looks again for what cannot be taken yet."""
+    async with opened(path) as ground:
+        collecting = [operation(n, S.RESULT_COLLECTING, due_at=NOW, priority=COLLECT) for n in range(1, 5)]
+        await ground.start(*collecting, operation(5, S.CREATE_PENDING, due_at=NOW, priority=CREATE))
+        wish = ClaimWish("A", NOW, LEASE, {"test": 4}, {"test": 3})
+        claimed = (await ground.store.claim(wish)).claims
+        assert sorted(c.operation.operation_id for c in claimed) == ["op_1", "op_2", "op_3", "op_5"]
+        later = await ground.store.claim(ClaimWish("A", NOW, LEASE, {"test": 1}, {"test": 0}))
+        assert (later.claims, dict(later.next_due)) == ((), {})
+        (last,) = (await ground.store.claim(ClaimWish("A", NOW, LEASE, {"test": 1}, {"test": 1}))).claims
+        assert last.operation.operation_id == "op_4"
