@@ -52,7 +52,10 @@ def deadline_passed(draft: Draft, evidence: DeadlinePassed) -> None:
         case State.CREATE_PENDING:
             draft.move(State.CREATE_UNKNOWN, "the create deadline passed and a create may have arrived", cause=cause)
         case State.CREATE_UNKNOWN:
-            draft.move(State.CREATE_UNRESOLVED, "the create deadline passed and the job was not found", cause=cause)
+            found = "the job was not found"
+            if op.schedule.errors:
+                found = f"the account could not be looked through ({op.schedule.errors} tries in a row failed)"
+            draft.move(State.CREATE_UNRESOLVED, f"the create deadline passed and {found}", cause=cause)
         case state if state in WATCHING and not evidence.last_read:
             draft.due_now()
         case state if state in WATCHING:

@@ -174,7 +174,10 @@ def test_look_ups_that_cannot_be_made_let_the_deadline_fire_and_wait_in_between(
         op = step(op, ReadFailed("http_403", counts=counts), now=now, draw=0.0).operation
         assert (op.state, op.schedule.due_at) == (S.CREATE_UNKNOWN, now + BASE)
         now = op.schedule.due_at
-    assert step(op, ReadFailed("http_403", counts=counts), now=now).operation.state is S.CREATE_UNRESOLVED
+    asked = step(op, ReadFailed("http_403", counts=counts), now=now).operation
+    assert asked.state is S.CREATE_UNRESOLVED
+    assert asked.attention is not None
+    assert "could not be looked through (5 tries in a row failed)" in asked.attention.message
 
 
 @pytest.mark.parametrize("pace", list(Pace))
