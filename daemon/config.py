@@ -13,6 +13,7 @@ from yarl import URL
 from daemon.sections import Section, Sources
 from reconcile.contract import Contract
 from reconcile.errors import ConfigError, SecretInvalid
+from reconcile.given import spelled
 from reconcile.provider import Provider
 from reconcile.redact import redact_url
 from reconcile.registry import KINDS, provider_for
@@ -195,12 +196,14 @@ def _tuned(contract: Contract, section: Section, attention_ms: int | None) -> Co
     deadline = poll.duration_ms("deadline", contract.result_within_ms)
     poll.refuse_unknown()  # first: a misspelt `base` must not be told as a cap below the default base
     if not (base and cap and sweep) or not base <= cap <= sweep:
-        raise poll.fault("cap", f"base {base} ms, cap {cap} ms, sweep {sweep} ms", "base <= cap <= sweep")
+        found = f"base {spelled(base)}, cap {spelled(cap)}, sweep {spelled(sweep)}"
+        raise poll.fault("cap", found, "base <= cap <= sweep")
     kept = contract.results_kept_ms
     if kept is not None and sweep > kept // LOOKS_WHILE_KEPT:
         # J7: an end must be seen while its results can still be fetched.
-        expected = f"{kept // LOOKS_WHILE_KEPT} ms at most: a quarter of the {kept} ms for which results are kept"
-        raise poll.fault("sweep", f"{sweep} ms", expected)
+        most = spelled(kept // LOOKS_WHILE_KEPT)
+        expected = f"{most} at most: a quarter of the {spelled(kept)} for which results are kept"
+        raise poll.fault("sweep", spelled(sweep), expected)
     rate = limits.number("requests_per_second", contract.limits.requests_per_second)
     concurrency = limits.whole("concurrency", contract.limits.concurrency)
     return replace(

@@ -24,6 +24,10 @@ class Unreachable(Exception):
     """The daemon could not be found, asked or understood; the words say what to do."""
 
 
+class NotListening(Unreachable):
+    """No connection was made, so that nothing of the question arrived."""
+
+
 class WrongUsage(Exception):
     """What was given on the command line, or in its variables, cannot be used."""
 
@@ -187,7 +191,7 @@ class LocalApi:
 
     def _unreachable(self, fault: Exception) -> Unreachable:
         if isinstance(fault, aiohttp.ClientConnectorError) and fault.os_error.errno == errno.ECONNREFUSED:
-            return Unreachable(f"nothing listens on {fault.host}:{fault.port}; is the daemon running?")
+            return NotListening(f"nothing listens on {fault.host}:{fault.port}; is the daemon running?")
         return Unreachable(f"{self._place.url}: {fault or type(fault).__name__}; is the daemon running?")
 
 

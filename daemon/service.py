@@ -31,7 +31,9 @@ class StateLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as fault:
             os.close(self._fd)
-            raise AlreadyRunning(f"another daemon is running on {state_dir}") from fault
+            raise AlreadyRunning(
+                f"another daemon is running on {state_dir.absolute()}; stop it, or give this one another state_dir"
+            ) from fault
 
     def release(self) -> None:
         """Let the next daemon in."""

@@ -7,6 +7,25 @@ from typing import Any, Final
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.read_json import read_id
 
+#: What a start takes, `request` one of it; the rest stands beside the request and never in it.
+START_FIELDS: Final = frozenset(
+    {
+        "provider",
+        "request",
+        "items",
+        "remote_job_id",
+        "type",
+        "caller",
+        "approval",
+        "labels",
+        "expect",
+        "create_within",
+        "result_within",
+        "cancel_within",
+        "input_within",
+    }
+)
+_REQUEST: Final = "/request"
 _SPAN: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 #: How a span may be written, for whoever wrote it otherwise.
@@ -19,10 +38,18 @@ def span_ms(value: Any) -> int | None:
     return (int(match[1]) * _UNITS_MS[match[2]] or None) if match else None
 
 
+def spelled(ms: int) -> str:
+    """A span in ms as `span_ms` reads it, by the largest unit that leaves no rest."""
+    unit = max((unit for unit, size in _UNITS_MS.items() if ms % size == 0), key=_UNITS_MS.__getitem__)
+    return f"{ms // _UNITS_MS[unit]}{unit}"
+
+
 def refuse_unknown(given: Mapping[str, Any], known: frozenset[str], at: str) -> None:
     for key in given:
         if key not in known:
-            raise RequestInvalid(pointer(at, key), f"unknown; known are {', '.join(sorted(known))}")
+            is_misplaced = at == _REQUEST and key in START_FIELDS
+            hint = f"; {key} belongs beside the request, not in it" if is_misplaced else ""
+            raise RequestInvalid(pointer(at, key), f"unknown; known are {', '.join(sorted(known))}{hint}")
 
 
 def pointer(at: str, key: str) -> str:
@@ -38,6 +65,8 @@ def text_given(value: Any, at: str) -> str:
 
 
 def path_given(value: Any, at: str) -> str:
+    if value is None:
+        raise RequestInvalid(at, "is missing; such as /v1/responses")
     path = text_given(value, at)
     if not path.startswith("/"):
         raise RequestInvalid(at, 'must be a path such as "/v1/responses"')

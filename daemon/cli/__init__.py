@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def build_parser() -> argparse.ArgumentParser:
     """All commands; `--help` of each teaches by example."""
     # Imported here: they load half the world, and a Ctrl-C meanwhile should end in `main` as any other does.
-    from daemon.cli import asking, operations, processes
+    from daemon.cli import asking, operations, processes, starting
 
     parser = argparse.ArgumentParser(
         prog="reconciled",
@@ -18,6 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"reconciled {processes.version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     processes.add_commands(commands)
+    starting.add_commands(commands)
     operations.add_commands(commands)
     asking.add_commands(commands)
     return parser

@@ -97,4 +97,4 @@ async def _decide(api: LocalApi, arguments: argparse.Namespace) -> int:
 
 
 def _who(arguments: argparse.Namespace) -> str:
-    return arguments.by if arguments.by is not None else calls.login_name()
+    return arguments.by if arguments.by is not None else calls.login_name("--by")

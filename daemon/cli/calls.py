@@ -66,12 +66,12 @@ def told(status: int, what: str) -> int:
     return status
 
 
-def login_name() -> str:
-    """Who is logged in here, for `--by`. Raises: WrongUsage."""
+def login_name(option: str) -> str:
+    """Who is logged in here, where `option` does not say. Raises: WrongUsage."""
     try:
         return getpass.getuser()
     except (OSError, KeyError) as fault:
-        raise local_api.WrongUsage("nobody knows who you are here: say so by --by NAME") from fault
+        raise local_api.WrongUsage(f"nobody knows who you are here: say so by {option} NAME") from fault
 
 
 async def pages(api: LocalApi, path: str, noun: str, *, most: int | None = None) -> dict[str, Any]:

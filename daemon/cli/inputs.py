@@ -41,6 +41,11 @@ def read_request(name: str) -> Any:
     return _json(_read_stdin("the request", hint), "stdin")
 
 
+def read_expected(name: str) -> Any:
+    """The JSON in a file; stdin is the request's. Raises: WrongUsage."""
+    return _json(read_file(Path(name)), name)
+
+
 def read_given(name: str) -> bytes:
     """The JSON in a file, or on stdin where the name is `-`, as its bytes. Raises: WrongUsage."""
     data = read_file(Path(name)) if name != "-" else _read_stdin("the input", "pipe the input into it, as JSON")

@@ -1,4 +1,4 @@
-"""Commands for people: start, follow and look at operations. Each is a call of the local API and a way to print it."""
+"""Commands for people: follow and look at operations. Each is a call of the local API and a way to print it."""
 
 import argparse
 import codecs
@@ -8,38 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from daemon import local_api, words
-from daemon.cli import calls, exits, follow, inputs, outputs
+from daemon.cli import calls, exits, follow, outputs
 from daemon.local_api import LocalApi
+from reconcile.given import spelled
 
 
 def add_commands(commands: Any) -> None:
-    """submit, adopt, list, show, history, items, result, wait, status."""
-    submit = calls.add(
-        commands,
-        "submit",
-        _submit,
-        "start an operation",
-        'Example: echo \'{"endpoint": "/v1/responses"}\' | reconciled submit --provider openai'
-        " --input items.jsonl --wait",
-    )
-    submit.add_argument("--provider", required=True, help="its name in the configuration")
-    submit.add_argument(
-        "--request", default="-", metavar="FILE", help="the provider's create body, JSON; default: - (stdin)"
-    )
-    submit.add_argument("--input", type=Path, metavar="FILE.jsonl", help="the items, one JSON object a line")
-    submit.add_argument("--idempotency-key", metavar="K", help="repeating the start gives the same operation")
-    adopt = calls.add(
-        commands,
-        "adopt",
-        _adopt,
-        "follow a job that somebody else created",
-        "Example: reconciled adopt --provider openai --remote-job-id batch_abc123 --wait. Nothing is created; the"
-        " job is read, and its result collected.",
-    )
-    adopt.add_argument("--provider", required=True, help="its name in the configuration")
-    adopt.add_argument("--remote-job-id", required=True, metavar="J", help="the job's id at the provider")
-    for parser in (submit, adopt):
-        parser.add_argument("--wait", action="store_true", help="tell the story as it happens, until the end")
+    """list, show, history, items, result, wait, status."""
     listing = calls.add(commands, "list", _list, "operations, newest first")
     listing.add_argument("--open", action="store_true", help="only those that have not ended")
     listing.add_argument("--limit", type=_number, default=50, metavar="N", help="at most so many; default %(default)s")
@@ -65,37 +40,6 @@ def _number(text: str) -> int:
     return int(text)
 
 
-# ---- starting ----
-
-
-async def _submit(api: LocalApi, arguments: argparse.Namespace) -> int:
-    lines = inputs.read_lines(arguments.input) if arguments.input is not None else None
-    body = {"provider": arguments.provider, "request": inputs.read_request(arguments.request)}
-    if lines is not None:
-        body["items"] = lines.items
-    headers = {"Idempotency-Key": arguments.idempotency_key} if arguments.idempotency_key else None
-    try:
-        started = await api.call("POST", "/v1/operations", body=body, headers=headers)
-    except local_api.Refused as fault:
-        return calls.refused(arguments, fault, lines.told(str(fault)) if lines else str(fault))
-    return await _started(api, arguments, started)
-
-
-async def _adopt(api: LocalApi, arguments: argparse.Namespace) -> int:
-    body = {"provider": arguments.provider, "remote_job_id": arguments.remote_job_id}
-    return await _started(api, arguments, await api.call("POST", "/v1/operations", body=body))
-
-
-async def _started(api: LocalApi, arguments: argparse.Namespace, started: dict[str, Any]) -> int:
-    if arguments.wait:
-        operation_id = started["operation_id"]
-        if not arguments.json:
-            print(f"operation {words.clean(operation_id)}", file=sys.stderr, flush=True)
-        started = await follow.story(api, operation_id, calls.path_of(operation_id), quiet=arguments.json)
-    calls.show(arguments, started, words.operation)
-    return exits.of_operation(started) if arguments.wait else 0
-
-
 # ---- one operation ----
 
 
@@ -112,6 +56,8 @@ async def _wait(api: LocalApi, arguments: argparse.Namespace) -> int:
     path = calls.path_of(arguments.id)
     await api.call("GET", path)
     body = await follow.end(api, arguments.id, path, most_seconds=arguments.max)
+    if exits.of_operation(body) == exits.NOT_ENDED:
+        print(f"not ended after {spelled(arguments.max * 1000)}; it goes on", file=sys.stderr, flush=True)
     calls.show(arguments, body, words.operation)
     return exits.of_operation(body)
 

@@ -8,28 +8,12 @@ from typing import Any, Final
 from handlers.api import expect_body
 from handlers.api.fields import job_id_of, object_of, span_of
 from reconcile.errors import RequestInvalid, Unreadable
-from reconcile.given import pointer
+from reconcile.given import START_FIELDS, pointer
 from reconcile.model import JsonObject, Spans
 from reconcile.read_json import JsonValue, read_id
 from reconcile.start import StartWish, content_digest
 
-_FIELDS: Final = frozenset(
-    {
-        "provider",
-        "request",
-        "type",
-        "items",
-        "remote_job_id",
-        "caller",
-        "approval",
-        "labels",
-        "expect",
-        "create_within",
-        "result_within",
-        "cancel_within",
-        "input_within",
-    }
-)
+_FIELDS: Final = START_FIELDS
 #: Labels on one operation. 64: arbitrary; they travel with each change of the row.
 MAX_LABELS: Final = 64
 

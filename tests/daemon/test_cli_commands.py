@@ -181,6 +181,7 @@ async def test_wait_gives_up_after_its_span(ground: Ground, shell: Shell) -> Non
     async with asyncio.timeout(10):
         assert await shell.run("wait", operation, "--max", "1s") == 3
     assert "NOT complete" in shell.out
+    assert shell.err == "not ended after 1s; it goes on\n"
 
 
 async def test_show_wait_follows_to_the_end(ground: Ground, shell: Shell) -> None:

@@ -344,13 +344,19 @@ def test_base_cap_and_sweep_must_rise(base: str, cap: str, sweep: str) -> None:
     assert "base <= cap <= sweep" in error.expected
 
 
+def test_spans_that_do_not_rise_are_told_as_they_are_written() -> None:
+    error = fault(put(document(), f"{P}.poll", {"base": "1s", "cap": "500ms", "sweep": "90m"}))
+    assert str(error).endswith("found base 1s, cap 500ms, sweep 90m; expected base <= cap <= sweep")
+
+
 def test_a_sweep_that_results_would_not_outlast_four_times_is_refused() -> None:
     """J7: OpenAI keeps files for 30 days."""
     at_most = put(document(), f"{P}.poll", {"base": "1m", "cap": "1h", "sweep": "180h"})
     assert parsed(at_most).providers["openai"].provider.contract.poll.sweep_ms == 180 * 3_600_000
     error = fault(put(document(), f"{P}.poll", {"base": "1m", "cap": "1h", "sweep": "181h"}))
     assert error.key_path == f"{P}.poll.sweep"
-    assert "648000000 ms at most: a quarter of the 2592000000 ms for which results are kept" in error.expected
+    assert "180h at most: a quarter of the 30d for which results are kept" in error.expected
+    assert "found 181h;" in str(error)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -229,6 +229,21 @@ async def test_a_wrong_start_is_told_where_it_is_wrong(ground: Ground, body: Any
     assert nothing_was_begun(ground)
 
 
+async def test_a_field_of_the_start_inside_the_request_is_told_where_it_belongs(ground: Ground) -> None:
+    for name, value in (("expect", {"items": 1}), ("labels", {}), ("result_within", "2h")):
+        body = start_body(request={"endpoint": "/v1/x", name: value})
+        document = assert_problem(await ground.api("POST", "/v1/operations", body=body), 422)
+        assert document["errors"][0]["message"].endswith(f"; {name} belongs beside the request, not in it")
+    body = start_body(request={"endpoint": "/v1/x", "wat": 1})
+    document = assert_problem(await ground.api("POST", "/v1/operations", body=body), 422)
+    assert "beside the request" not in document["errors"][0]["message"]
+
+
+async def test_an_endpoint_that_is_missing_is_told_with_an_example(ground: Ground) -> None:
+    document = assert_problem(await ground.api("POST", "/v1/operations", body=start_body(request={})), 422)
+    assert document["errors"] == [{"pointer": "/request/endpoint", "message": "is missing; such as /v1/responses"}]
+
+
 async def test_the_pointer_has_a_field_of_its_own(ground: Ground) -> None:
     """A reader that prints both must not print it twice."""
     document = assert_problem(await ground.api("POST", "/v1/operations", body=start_body(items=[ITEM, ITEM])), 422)

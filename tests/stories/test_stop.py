@@ -127,7 +127,9 @@ async def test_a_second_daemon_on_the_same_state_directory_is_refused(tmp_path: 
 
         # Then it ends at once, and the first goes on with its work.
         assert status == 75
-        assert _only_sentence(second) == f"reconciled: another daemon is running on {home.state_dir}"
+        assert _only_sentence(second) == (
+            f"reconciled: another daemon is running on {home.state_dir}; stop it, or give this one another state_dir"
+        )
         assert first.is_alive
         assert (await client.end_of(await client.started()))["outcome"] == "succeeded"
 

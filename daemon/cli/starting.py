@@ -1,0 +1,136 @@
+"""Commands that start an operation: submit and adopt. What both take stands beside the request, as in the API."""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from daemon import local_api, words
+from daemon.cli import calls, exits, follow, inputs
+from daemon.local_api import LocalApi
+from daemon.runtime import SystemClock
+
+#: Seconds for which a daemon that does not listen yet is asked again. 10: arbitrary; a start takes one or two.
+PATIENCE_SECONDS: Final = 10
+#: Seconds between two such questions. Arbitrary.
+AGAIN_SECONDS: Final = 0.5
+#: Options whose text is a field of the start, word for word: the API reads it and says what is wrong.
+_TEXTS: Final = {
+    "--caller": ("NAME", "who asks; default: the login name"),
+    "--approval": ("TEXT", "by whose leave; kept and shown"),
+    "--type": ("WORD", "a word of your own for the kind of work"),
+    "--result-within": ("SPAN", "how long until the job must have ended, such as 26h"),
+    "--cancel-within": ("SPAN", "how long a cancel may stay unconfirmed, such as 15m"),
+    "--input-within": ("SPAN", "how long the job may wait for input, such as 24h"),
+}
+_CREATE_WITHIN: Final = ("SPAN", "how long a create may stay unanswered or unfound, such as 15m")
+
+
+def add_commands(commands: Any) -> None:
+    """submit, adopt."""
+    submit = calls.add(
+        commands,
+        "submit",
+        _submit,
+        "start an operation",
+        'Example: echo \'{"endpoint": "/v1/responses"}\' | reconciled submit --provider openai'
+        " --input items.jsonl --label team=research --result-within 26h --wait",
+    )
+    submit.add_argument("--provider", required=True, help="its name in the configuration")
+    submit.add_argument(
+        "--request", default="-", metavar="FILE", help="the provider's create body, JSON; default: - (stdin)"
+    )
+    submit.add_argument("--input", type=Path, metavar="FILE.jsonl", help="the items, one JSON object a line")
+    submit.add_argument("--idempotency-key", metavar="K", help="repeating the start gives the same operation")
+    adopt = calls.add(
+        commands,
+        "adopt",
+        _adopt,
+        "follow a job that somebody else created",
+        "Example: reconciled adopt --provider openai --remote-job-id batch_abc123 --wait. Nothing is created; the"
+        " job is read, and its result collected.",
+    )
+    adopt.add_argument("--provider", required=True, help="its name in the configuration")
+    adopt.add_argument("--remote-job-id", required=True, metavar="J", help="the job's id at the provider")
+    for parser, texts in ((submit, {**_TEXTS, "--create-within": _CREATE_WITHIN}), (adopt, _TEXTS)):
+        for option, (shape, told) in texts.items():
+            parser.add_argument(option, metavar=shape, help=told)
+        parser.add_argument(
+            "--label", action="append", type=_label, default=[], metavar="K=V", help="kept and shown; may be repeated"
+        )
+        parser.add_argument("--expect", metavar="FILE", help="what the result must be, JSON: items, content_type, ...")
+        parser.add_argument("--wait", action="store_true", help="tell the story as it happens, until the end")
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as team=research")
+    return name, value
+
+
+async def _submit(api: LocalApi, arguments: argparse.Namespace) -> int:
+    lines = inputs.read_lines(arguments.input) if arguments.input is not None else None
+    body = {**_beside_the_request(arguments), "request": inputs.read_request(arguments.request)}
+    if lines is not None:
+        body["items"] = lines.items
+    headers = {"Idempotency-Key": arguments.idempotency_key} if arguments.idempotency_key else None
+    try:
+        started = await _start(api, body, headers)
+    except local_api.Refused as fault:
+        return calls.refused(arguments, fault, lines.told(str(fault)) if lines else str(fault))
+    return await _started(api, arguments, started)
+
+
+async def _adopt(api: LocalApi, arguments: argparse.Namespace) -> int:
+    body = {**_beside_the_request(arguments), "remote_job_id": arguments.remote_job_id}
+    return await _started(api, arguments, await _start(api, body, None))
+
+
+def _beside_the_request(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a start that say nothing to the provider; what is not given is left out. Raises: WrongUsage."""
+    names = [option.removeprefix("--").replace("-", "_") for option in (*_TEXTS, "--create-within")]
+    given = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
+    if "caller" not in given:
+        given["caller"] = calls.login_name("--caller")
+    if arguments.label:
+        given["labels"] = _labels(arguments.label)
+    if arguments.expect is not None:
+        given["expect"] = inputs.read_expected(arguments.expect)
+    return {"provider": arguments.provider, **given}
+
+
+def _labels(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for name, value in pairs:
+        if labels.setdefault(name, value) != value:
+            raise local_api.WrongUsage(f"--label {name}: given twice, as {labels[name]!r} and as {value!r}")
+    return labels
+
+
+async def _start(api: LocalApi, body: dict[str, Any], headers: dict[str, str] | None) -> dict[str, Any]:
+    """The start, asked again while nothing listens: then it surely did not arrive. Raises: Refused, Unreachable."""
+    clock = SystemClock()
+    since: float | None = None
+    while True:
+        try:
+            return await api.call("POST", "/v1/operations", body=body, headers=headers)
+        except local_api.NotListening as fault:
+            if since is None:
+                since = clock.monotonic()
+                told = f"reconciled: {words.clean(fault)} Asking again for {PATIENCE_SECONDS} s."
+                print(told, file=sys.stderr, flush=True)
+            elif clock.monotonic() - since >= PATIENCE_SECONDS:
+                raise
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _started(api: LocalApi, arguments: argparse.Namespace, started: dict[str, Any]) -> int:
+    if arguments.wait:
+        operation_id = started["operation_id"]
+        if not arguments.json:
+            print(f"operation {words.clean(operation_id)}", file=sys.stderr, flush=True)
+        started = await follow.story(api, operation_id, calls.path_of(operation_id), quiet=arguments.json)
+    calls.show(arguments, started, words.operation)
+    return exits.of_operation(started) if arguments.wait else 0
