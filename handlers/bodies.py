@@ -10,12 +10,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from handlers import questions
+from handlers import hindrance, questions
 from reconcile.contract import Contract
 from reconcile.decide import next_action
 from reconcile.decisions import open_to
 from reconcile.model import Absence, Operation, UnixMs
-from reconcile.states import CANCELLING, CREATING, REASON_OF, STATUS_OF, WATCHING, State
+from reconcile.states import CREATING, ENDED_REMOTELY, REASON_OF, STATUS_OF, State
 from reconcile.store.history import HistoryRow
 from reconcile.store.items import ItemView
 from reconcile.store.kept import Seen
@@ -64,10 +64,21 @@ _CANCEL_WAITS: Final = (
     " cancelled and NOT complete. " + _GO_ON
 )
 _WITHDRAWN: Final = "The work was withdrawn before a create was sent to {provider}: no job was made."
+#: Ends that the job came to by itself.
+_OWN_ENDS: Final = frozenset({State.SUCCEEDED, State.COMPLETED_WITH_ERRORS, State.FAILED})
+_LOST_RACE: Final = " The job had ended before the cancel that was asked for took effect."
+_ACCEPTED_DESPITE: Final = (
+    "The work has ended, accepted by a person although {despite}: {succeeded} of {items} succeeded."
+)
 
 
-def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> dict[str, Any]:
-    """The operation body of the local API; without a contract (an unknown provider) no decision is open."""
+def operation(
+    op: Operation, now: UnixMs, contract: Contract | None = None, *, held: str | None = None
+) -> dict[str, Any]:
+    """The operation body of the local API; without a contract (an unknown provider) no decision is open.
+
+    `held`: why nothing is sent about it just now (hindrance.py).
+    """
     done = op.is_terminal
     seconds = None if done else poll_after_seconds(op, now)
     action = next_action(op)
@@ -85,11 +96,11 @@ def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> d
         "adopted": op.adopted,
         "parent": op.parent,
         "remote_status": op.remote_status,
-        "message": message(op, now, contract),
+        "message": message(op, now, contract, held=held),
         "poll_after_seconds": seconds,
         "elapsed_seconds": max(0, ((op.completed_at or now) - op.created_at) // 1000),
         "estimated_duration_seconds": None,
-        "progress": asdict(op.progress) if op.progress and not done else None,
+        "progress": asdict(op.progress) if op.progress and not (done or op.state in ENDED_REMOTELY) else None,
         "summary": asdict(op.summary) if op.summary else None,
         "cancel": _cancel(op),
         "input": _input(op),
@@ -114,12 +125,17 @@ def operation(op: Operation, now: UnixMs, contract: Contract | None = None) -> d
     }
 
 
-def message(op: Operation, now: UnixMs, contract: Contract | None = None) -> str:
+def message(op: Operation, now: UnixMs, contract: Contract | None = None, *, held: str | None = None) -> str:
     """What is so, in words for a person or an agent."""
-    if unread := _unread(op, now) or _unasked(op):
-        return unread
+    go_on = _GO_ON.format(seconds=_counted(poll_after_seconds(op, now), "second"))
+    if unasked := _unasked(op):
+        return unasked
     if op.state in REASON_OF:
         return f"{questions.asked(op, contract)} {_GIVE if op.state is State.BLOCKED else _ASK}"
+    if held is not None:
+        return f"{hindrance.held(op, held)} {go_on}"
+    if failing := hindrance.failing(op):
+        return f"{failing} {go_on}"
     summary = op.summary
     succeeded = summary.succeeded if summary else 0
     total = summary.total if summary else 0
@@ -130,12 +146,21 @@ def message(op: Operation, now: UnixMs, contract: Contract | None = None) -> str
         succeeded=succeeded,
         items=_counted(total, "item"),
         unsuccessful=total - succeeded,
+        despite=op.accepted_despite,
         error=f"{op.error.code}: {op.error.message}" if op.error else "the provider gave no reason.",
     )
     if op.state is State.TIMED_OUT:
         told += questions.status_page(op, contract)
-    remains = op.cancel.may_remain if op.cancel and op.state is State.CANCELLED else None
-    return f"{told} What may remain: {remains}" if remains else told
+    return told + _of_the_cancel(op)
+
+
+def _of_the_cancel(op: Operation) -> str:
+    """What an end says of the cancel that was asked for before it, as a sentence to be added."""
+    if op.cancel is None:
+        return ""
+    if op.state is State.CANCELLED:
+        return f" What may remain: {op.cancel.may_remain}" if op.cancel.may_remain else ""
+    return _LOST_RACE if op.state in _OWN_ENDS else ""
 
 
 def _message_of(op: Operation) -> str:
@@ -143,24 +168,13 @@ def _message_of(op: Operation) -> str:
         return _CANCEL_WAITS
     if op.state is State.CANCELLED and op.remote_job_id is None:
         return _WITHDRAWN
+    if op.state is State.COMPLETED_WITH_ERRORS and op.accepted_despite is not None:
+        return _ACCEPTED_DESPITE
     return _MESSAGES[op.state]
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _unread(op: Operation, now: UnixMs) -> str | None:
-    """Where the present reads of a watched job fail: what was last said is no longer known to be so."""
-    gone, errors = op.schedule.gone_reads, op.schedule.errors
-    if op.state not in WATCHING | CANCELLING or not (gone or errors):
-        return None
-    times = _counted(gone or errors, "time")
-    why = f"answered {times} that it does not know the job" if gone else f"could not be read {times}"
-    return (
-        f"{op.provider} last said {op.remote_status!r}, and since then {why} in a row. The job is NOT complete and NOT"
-        " known to be running. " + _GO_ON.format(seconds=_counted(poll_after_seconds(op, now), "second"))
-    )
 
 
 def _unasked(op: Operation) -> str | None:
@@ -295,4 +309,12 @@ def attention(op: Operation, contract: Contract | None) -> dict[str, Any] | None
         "since": rfc3339(op.attention.since),
         "deadline": rfc3339(op.deadline(name)) if name else None,
         "decisions": [{"decision": offer.decision.value, "effect": offer.effect} for offer in offers],
+        "candidates": candidates(op),
     }
+
+
+def candidates(op: Operation) -> list[dict[str, Any]]:
+    """Jobs that may be meant; in a violation the one that is held is one of them."""
+    held = op.remote_job_id if op.state is State.CONTRACT_VIOLATION else None
+    jobs = dict.fromkeys(([held] if held is not None else []) + list(op.candidates))
+    return [{"remote_job_id": job, "is_held": job == held} for job in jobs]

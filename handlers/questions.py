@@ -29,14 +29,19 @@ _QUESTIONS: Final[Mapping[str, str]] = {
     "cancellation_unconfirmed": "{provider} never confirmed the cancel; the job may still be running.",
     "refused": "{provider} did not take the cancel, and the job is still running there.",
     "result_unavailable": "The job at {provider} has ended, but its result cannot be fetched.",
+    "promise_broken": "The job at {provider} has ended, and its result {led_to_it}.",
     "result_validation_failed": "The result of {provider} breaks the contract and cannot be trusted.",
 }
 #: What asks because a time-out passed: there the provider's own status page may tell more (C1).
 _TIMED_OUT: Final = frozenset(
     {"create_unresolved", "result_timed_out", "result", "input", "cancellation_unconfirmed", "result_unavailable"}
 )
-#: Words that only say which deadline passed; shown alone, each is taken for the thing itself.
-_SHOWN: Final[Mapping[str, str]] = {"result": "result_timed_out", "input": "result_timed_out"}
+#: Words that only say which deadline passed, or whose promise broke; shown alone, each is taken for something else.
+_SHOWN: Final[Mapping[str, str]] = {
+    "result": "result_timed_out",
+    "input": "result_timed_out",
+    "promise_broken": "result_validation_failed",
+}
 _INPUT_CALL: Final = "POST /v1/operations/{id}/input gives it, and the job is followed on to its end."
 _NO_INPUT_CALL: Final = "It can only be given at {provider} itself: we have no call for it."
 
@@ -50,14 +55,16 @@ def asked(op: Operation, contract: Contract | None) -> str:
     """What an operation that asks wants to know."""
     takes_input = contract is not None and contract.takes_input
     how_to_give = (_INPUT_CALL if takes_input else _NO_INPUT_CALL).format(id=op.operation_id, provider=op.provider)
-    question = _QUESTIONS[_kept(op)].format(provider=op.provider, how_to_give=how_to_give)
+    question = _QUESTIONS[_kept(op)].format(provider=op.provider, how_to_give=how_to_give, led_to_it=_led_to_it(op))
     return question + status_page(op, contract) if _kept(op) in _TIMED_OUT else question
 
 
 def told(op: Operation, contract: Contract | None) -> str:
     """The same, with what led to it."""
-    led_to_it = op.attention.message.rstrip(".") if op.attention is not None else ""
-    return f"{asked(op, contract)} What led to it: {led_to_it}." if led_to_it else asked(op, contract)
+    led_to_it = _led_to_it(op)
+    if not led_to_it or _kept(op) == "promise_broken":
+        return asked(op, contract)
+    return f"{asked(op, contract)} What led to it: {led_to_it}."
 
 
 def status_page(op: Operation, contract: Contract | None) -> str:
@@ -68,3 +75,7 @@ def status_page(op: Operation, contract: Contract | None) -> str:
 
 def _kept(op: Operation) -> str:
     return op.attention.reason if op.attention is not None else REASON_OF[op.state]
+
+
+def _led_to_it(op: Operation) -> str:
+    return op.attention.message.rstrip(".") if op.attention is not None else ""

@@ -65,8 +65,8 @@ class _Try:
     digest: Any = field(default_factory=hashlib.sha256)
     content_type: str | None = None
     lines: int = 0
-    #: Whether each file that holds anything came with the promised content type.
-    is_of_type: bool = True
+    #: What the first file that is not of the promised content type came as; None: each that holds anything is.
+    other_type: str | None = None
     #: Takes the operation's mark off the file under way; None: its ids went out as they came.
     taken_off: marks.TakenOff | None = None
     pending: list[ItemRow] = field(default_factory=list)
@@ -173,7 +173,7 @@ class Collector:
         this.files.append(name)
         promised = this.op.expect.get("content_type")
         if promised is not None and writer.bytes and not promises.is_of_type(promised, content_type):
-            this.is_of_type = False
+            this.other_type = this.other_type or content_type or "none"
 
     async def _lines(
         self, this: _Try, writer: FileWriter, chunks: AsyncIterator[bytes]
@@ -264,7 +264,12 @@ class Collector:
                 count, last = await self._store.index_absent(Absentees(op.operation_id, this.attempt, absent, last))
         tally = await self._store.tally(op.operation_id, this.attempt)
         summary, problems = add_up(tally, absent, op, tuple(this.unreadable))
-        problems = replace(problems, broken=_broken(this, verdict), off_schema=tuple(dict.fromkeys(this.off_schema)))
+        broken = _broken(this, verdict)
+        counted = _other_count(op, problems)
+        is_all = not (problems.duplicate or problems.unknown or problems.missing or problems.unreadable_lines)
+        is_all = is_all and (problems.expected == problems.found or bool(counted))
+        differences = (*broken.values(), *counted)
+        problems = replace(problems, broken=tuple(broken), off_schema=tuple(dict.fromkeys(this.off_schema)))
         info = ResultInfo(
             attempt=this.attempt,
             bytes=this.bytes,
@@ -274,7 +279,8 @@ class Collector:
             files=tuple(this.files),
             problems=problems or None,
         )
-        return Collected(info, summary)
+        only_promises = bool(differences) and is_all
+        return Collected(info, summary, differences=differences, breaks_only_promises=only_promises)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,15 +353,29 @@ def _off_schema(schema: Schema, bodies: Mapping[int, JsonValue], room: int) -> l
     return list(islice(broken, room))
 
 
-def _broken(this: _Try, verdict: Verdict) -> tuple[str, ...]:
-    """The promises of `expect` that the result does not keep; its count is told beside them.
+def _broken(this: _Try, verdict: Verdict) -> dict[str, str]:
+    """The promises of `expect` that the result does not keep, each with what was expected and what was found.
 
     A job that was cut off has no whole result, so that nobody can have promised its checksum.
     """
-    promised = this.op.expect.get("sha256")
-    is_other = promised is not None and verdict.kind in SAYS_DONE and promised != this.digest.hexdigest()
-    kept = {"content_type": this.is_of_type, "sha256": not is_other, "json_schema": not this.off_schema}
-    return tuple(name for name, is_kept in kept.items() if not is_kept)
+    broken: dict[str, str] = {}
+    if this.other_type is not None:
+        broken["content_type"] = f"expected {this.op.expect['content_type']}, got {this.other_type}"
+    promised, found = this.op.expect.get("sha256"), this.digest.hexdigest()
+    if promised is not None and verdict.kind in SAYS_DONE and promised != found:
+        broken["sha256"] = f"expected sha256 {promised}, got {found}"
+    if this.off_schema:
+        count = len(set(this.off_schema))
+        told = "1 item breaks" if count == 1 else f"{count} items break"
+        broken["json_schema"] = f"{told} the json_schema, the first {this.off_schema[0]!r}"
+    return broken
+
+
+def _other_count(op: Operation, problems: Problems) -> tuple[str, ...]:
+    """The same for the number of items, where it was the start that named one."""
+    if "items" not in op.expect or problems.expected is None or problems.expected == problems.found:
+        return ()
+    return (f"expected {problems.expected} items, got {problems.found}",)
 
 
 def _exchange(request: HttpRequest, sent_at: UnixMs, ended_at: UnixMs, stream: Stream, peer: Peer) -> Exchange:

@@ -211,6 +211,9 @@ class Collected:
     summary: Summary
     #: An inline result that the provider itself calls partial.
     is_partial: bool = False
+    #: What the start expects and what was found instead, in words; all that is wrong where `breaks_only_promises`.
+    differences: tuple[str, ...] = ()
+    breaks_only_promises: bool = False
 
 
 @dataclass(frozen=True, slots=True)

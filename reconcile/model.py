@@ -296,6 +296,7 @@ class Operation:
     error: RemoteError | None = None
     #: What the last create that was not accepted came to: an answer's class, or why there was none.
     last_refusal: str | None = None
+    accepted_despite: str | None = None  # what was wrong with the result that a person took all the same
     cancel: CancelIntent | None = None
     input: InputIntent | None = None
     attention: Attention | None = None

@@ -66,8 +66,8 @@ def of_silence(provider: str, recent: str, now: UnixMs) -> Notice | None:
     if health.is_healthy(recent) or known < KNOWN_TO_TELL or missed < MISSED_TO_TELL:
         return None
     message = (
-        f"Of the last {known} jobs of {provider} that ended, {missed} were found by polling before any webhook told of"
-        " them. Nothing is lost, but ends are seen later. Check the endpoint at the provider, its secret, and the way"
+        f"{missed} of the last {known} ends of {provider} came without their webhook: polling found them first. Nothing"
+        " is lost, but ends are seen later. Check the endpoint at the provider, its secret, and the way"
         " to our webhook listener."
     )
     return Notice("webhooks_silent", now, message, provider, evidence={"ends": known, "missed": missed})

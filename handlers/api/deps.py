@@ -1,10 +1,10 @@
 """What the local API needs of the rest; handed in once, so that many daemons fit in one process."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers import bodies
+from handlers import bodies, hindrance
 from reconcile.changes import Changes
 from reconcile.contract import Contract
 from reconcile.desk import Desk
@@ -13,6 +13,7 @@ from reconcile.model import Operation
 from reconcile.peer import Peer
 from reconcile.seams import Clock, Dice, Meters
 from reconcile.start import Starter
+from reconcile.states import State
 from reconcile.store.store import Store
 
 
@@ -44,4 +45,12 @@ class LocalDeps:
 
     def body(self, op: Operation) -> dict[str, Any]:
         """The operation body, as of now."""
-        return bodies.operation(op, self.clock.now(), self.contract(op.provider))
+        now = self.clock.now()
+        held = hindrance.why_held(self.peers.get(op.provider), op, now)
+        return bodies.operation(op, now, self.contract(op.provider), held=held)
+
+    async def as_shown(self, op: Operation) -> Operation:
+        """A lost create without candidates that others came to hold; a violation shows whatever it has."""
+        if op.state is not State.CREATE_UNRESOLVED:
+            return op
+        return replace(op, candidates=await self.store.candidates(op))

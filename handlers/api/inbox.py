@@ -1,6 +1,6 @@
 """The inbox (G8): what waits for a person, each entry with its evidence, its decisions and the effect of each."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 from aiohttp import web
@@ -14,7 +14,6 @@ from reconcile.errors import NotOpen, RequestInvalid
 from reconcile.model import Operation
 from reconcile.notice import Notice
 from reconcile.read_json import MAX_ID_LENGTH, JsonValue
-from reconcile.states import State
 from reconcile.store.grounds import Grounds
 
 MAX_LIMIT: Final = 500
@@ -47,7 +46,7 @@ class Inbox:
             notices, questions = notices[:limit], questions[: limit - len(notices[:limit])]
         grounds = await self._deps.store.grounds([op.operation_id for op in questions])
         entries = [_notice(notice) for notice in notices]
-        entries += [self._question(await self._as_shown(op), grounds[op.operation_id]) for op in questions]
+        entries += [self._question(await self._deps.as_shown(op), grounds[op.operation_id]) for op in questions]
         return web.json_response({"inbox": entries, "next_cursor": cursors[limit - 1] if more else None})
 
     async def decide(self, request: web.Request) -> web.Response:
@@ -77,12 +76,6 @@ class Inbox:
             return await self._deps.store.notices(after=(int(since), notice_id), limit=limit), None
         raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
 
-    async def _as_shown(self, op: Operation) -> Operation:
-        """A lost create without candidates that others came to hold; a violation shows whatever it has."""
-        if op.state is not State.CREATE_UNRESOLVED:
-            return op
-        return replace(op, candidates=await self._deps.store.candidates(op))
-
     def _question(self, op: Operation, grounds: Grounds) -> dict[str, Any]:
         contract = self._deps.contract(op.provider)
         asked = bodies.attention(op, contract) or {}
@@ -96,7 +89,7 @@ class Inbox:
             "deadline": asked["deadline"],
             "message": asked["message"],
             "evidence": _evidence(op, grounds, contract.status_page if contract is not None else None),
-            "candidates": _candidates(op),
+            "candidates": asked["candidates"],
             "decisions": asked["decisions"],
         }
 
@@ -118,13 +111,6 @@ def _evidence(op: Operation, grounds: Grounds, status_page: str | None) -> dict[
         "history_url": f"{here}/history",
         "observations_url": f"{here}/observations",
     }
-
-
-def _candidates(op: Operation) -> list[dict[str, Any]]:
-    """Jobs that may be meant; in a violation the one that is held is one of them."""
-    held = op.remote_job_id if op.state is State.CONTRACT_VIOLATION else None
-    jobs = dict.fromkeys(([held] if held is not None else []) + list(op.candidates))
-    return [{"remote_job_id": job, "is_held": job == held} for job in jobs]
 
 
 def _notice(notice: Notice) -> dict[str, Any]:

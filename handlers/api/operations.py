@@ -69,12 +69,15 @@ class Operations:
         operation_id = request.match_info["operation_id"]
         seconds = count_of(request, "wait", 0, MAX_WAIT)
         if seconds == 0:
-            return web.json_response(self._body(await found(self._deps.store, operation_id)))
+            op = await found(self._deps.store, operation_id)
+            return web.json_response(self._body(await self._deps.as_shown(op)))
         began = self._deps.clock.monotonic()
         op = await self._wait(operation_id, seconds, lambda op: bodies.wait_result(op) is not None)
         waited = round(self._deps.clock.monotonic() - began, 3)
         result = bodies.wait_result(op) or "timed_out"
-        return web.json_response({**self._body(op), "wait": {"result": result, "waited_seconds": waited}})
+        return web.json_response(
+            {**self._body(await self._deps.as_shown(op)), "wait": {"result": result, "waited_seconds": waited}}
+        )
 
     async def history(self, request: web.Request) -> web.Response:
         """GET: history rows, oldest first; `?wait=SECONDS` holds the answer until there is one after `cursor`."""

@@ -12,6 +12,7 @@ from handlers.api.query import count_of, cursor_for, found, id_of_cursor, take_o
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.files import CHUNK
 from reconcile.read_json import read_json
+from reconcile.states import ENDED_REMOTELY
 from reconcile.store.items import OUTCOMES
 
 MAX_LIMIT: Final = 500
@@ -55,7 +56,9 @@ class Results:
         """GET: the collected bytes, all files in order."""
         op = await found(self._deps.store, request.match_info["operation_id"])
         if op.result is None:
-            raise web.HTTPNotFound(text="No result has been collected.")
+            is_over = op.is_terminal or op.state in ENDED_REMOTELY
+            why = "No result has been collected." if is_over else "The job has not ended, so there is no result yet."
+            raise web.HTTPNotFound(text=why)
         answer = web.StreamResponse(
             headers={"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
         )

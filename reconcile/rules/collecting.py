@@ -19,12 +19,16 @@ def collected(draft: Draft, evidence: Collected) -> None:
     reason = f"collected: {s.succeeded} of {s.total} items succeeded"
     if end is State.FAILED and draft.op.error is None:
         draft.set(error=_end_error(op.verdict, s.total))
-    if end is State.RESULT_VALIDATION_FAILED:
+    question = None
+    if end is State.RESULT_VALIDATION_FAILED and evidence.breaks_only_promises:
+        question = "promise_broken"  # the provider kept its own contract, and is not to be blamed
+        reason = f"is not what the start expects: {'; '.join(evidence.differences)}"
+    elif end is State.RESULT_VALIDATION_FAILED:
         reason = f"the result breaks the contract: {_problem_words(evidence)}"
     if end is State.RESULT_VALIDATION_FAILED and op.by_count and _has_other_ids(evidence):
-        end = State.CONTRACT_VIOLATION
+        end, question = State.CONTRACT_VIOLATION, None
         reason = f"the job was taken by count, and its ids are not this operation's: {_problem_words(evidence)}"
-    draft.move(end, reason)
+    draft.move(end, reason, question=question)
     told, found, ran = op.finished_items, evidence.info.items, s.succeeded + s.failed
     # Some providers give a line to items that never ran, and do not count them: that is no difference.
     if told is not None and told not in (found, ran):
@@ -56,7 +60,8 @@ def _problem_words(evidence: Collected) -> str:
             if ids
         ]
         if problems.broken:
-            words.append(f"broken promises of the start: {', '.join(problems.broken)}")
+            told = "; ".join(evidence.differences) or ", ".join(problems.broken)
+            words.append(f"broken promises of the start: {told}")
         if problems.expected != problems.found:
             words.append(f"{problems.found} items instead of {problems.expected}")
     return ", ".join(words) or "it holds no item at all"

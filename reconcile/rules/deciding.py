@@ -169,7 +169,10 @@ def _accept(draft: Draft) -> None:
     summary = op.summary or _of_what_was_never_read(op, verdict)
     if end is State.FAILED and op.error is None:
         draft.set(error=_end_error(verdict))
-    draft.set(summary=summary)
+    despite = op.attention.message if op.attention is not None else None
+    if despite is not None and op.attention is not None and op.attention.reason == "promise_broken":
+        despite = f"the result {despite}"
+    draft.set(summary=summary, accepted_despite=despite)
     draft.move(end, f"accepted as it is: {_in_words(summary)}")
 
 

@@ -13,13 +13,14 @@ from reconcile.evidence import (
     InputAsked,
     JobRead,
 )
-from reconcile.model import CancelIntent, InputIntent
+from reconcile.model import CancelIntent, InputIntent, Operation
+from reconcile.rules.ending import ended_as
 from reconcile.rules.observing import apply_read, is_of_another_job
 from reconcile.rules.waiting import deadline_after_a_try, input_may_have_arrived, is_unsent
-from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, TERMINAL, State
+from reconcile.states import CANCELLING, CREATING, ENDED_REMOTELY, GIVEN_UP, TERMINAL, State
 
 #: What a cancel leaves behind where no create has left: the steps before it make no job, but may leave a file.
-WITHDRAWN_REMAINS: Final = "No job was made. An input file that was uploaded for it may stay in the account."
+WITHDRAWN_REMAINS: Final = "An input file that was uploaded for it may stay in the account."
 
 
 def cancel_asked(draft: Draft, evidence: CancelAsked) -> None:
@@ -27,7 +28,7 @@ def cancel_asked(draft: Draft, evidence: CancelAsked) -> None:
     op = draft.op
     was_asked = op.cancel is not None
     if op.state in ENDED_REMOTELY or (op.state in TERMINAL and not was_asked):
-        draft.refuse("the job has ended")
+        draft.refuse(_over(op))
     elif op.state is State.CREATE_UNRESOLVED:
         draft.refuse("the job is not known; decide `give_up` or `adopt_job`")
     elif was_asked and op.state in TERMINAL | CREATING | CANCELLING:
@@ -36,6 +37,15 @@ def cancel_asked(draft: Draft, evidence: CancelAsked) -> None:
         draft.refuse("this provider has no cancel; the job runs on")
     else:
         _take_cancel(draft, evidence)
+
+
+def _over(op: Operation) -> str:
+    """Why there is nothing to cancel any more."""
+    if op.state in GIVEN_UP:
+        return f"the operation has ended as {op.state}; nothing is sent to its job any more"
+    if op.state in TERMINAL:
+        return f"the job has ended, and the operation with it as {op.state}"
+    return f"the job has ended as {ended_as(op)}; the operation is {op.state}"
 
 
 def _take_cancel(draft: Draft, evidence: CancelAsked) -> None:

@@ -164,6 +164,12 @@ async def test_a_result_of_another_type_breaks_the_promise(
         assert body["state"] == ("succeeded" if kept else "result_validation_failed"), body["result"]
         assert body["summary"]["succeeded"] == 1
         assert body["result"]["problems"] == (None if kept else {"broken": ["content_type"]})
+        if not kept:
+            told = f"is not what the start expects: expected {promised}, got {sent or 'none'}."
+            assert told in body["message"]
+            assert told in body["attention"]["message"]
+            assert body["attention"]["reason"] == "result_validation_failed"
+            assert "breaks the contract" not in body["message"]
         await at_rest(on, body["operation_id"], body)
 
 

@@ -372,10 +372,7 @@ async def test_a_cancel_before_anything_was_sent_says_that_no_job_was_made(groun
     body = (await cancel(ground, operation)).json()
     assert (body["state"], body["done"], body["outcome"]) == ("cancelled", True, "cancelled")
     assert "no job was made" in body["message"]
-    assert (
-        body["cancel"]["may_remain"]
-        == "No job was made. An input file that was uploaded for it may stay in the account."
-    )
+    assert body["cancel"]["may_remain"] == "An input file that was uploaded for it may stay in the account."
 
 
 async def test_a_cancel_during_an_open_create_waits_and_says_so(ground: Ground) -> None:

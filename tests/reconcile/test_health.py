@@ -69,4 +69,4 @@ def test_the_notice_names_the_provider_the_numbers_and_what_to_look_at() -> None
     assert notice is not None
     assert (notice.notice_id, notice.since, notice.provider) == ("webhooks_silent.openai", NOW, "openai")
     assert notice.evidence == {"ends": 5, "missed": 2}
-    assert "Of the last 5 jobs of openai that ended, 2 were found by polling" in notice.message
+    assert "2 of the last 5 ends of openai came without their webhook" in notice.message

@@ -254,6 +254,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     candidates=("job_1", "job_2"),
     resends=1,
     last_refusal="http_401",
+    accepted_despite="expected a, got b",
     resend_checked=True,
     unknown_since=NOW - 2,
     item_mark="0123456789ab",
