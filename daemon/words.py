@@ -1,8 +1,12 @@
 """How a person reads the API's bodies: plain lines, control characters struck out, colour only on a terminal."""
 
 import re
+import textwrap
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
+
+from daemon import plain
 
 #: As `reconcile.read_json` refuses in ids: controls, half surrogate pairs, separators, marks that reorder text.
 _CONTROLS: Final = re.compile(
@@ -10,6 +14,11 @@ _CONTROLS: Final = re.compile(
 )
 #: How an open decision is introduced.
 _DECIDE: Final = "you may decide"
+#: Columns before a fact's text, and of a whole line where a text is wrapped. 100: arbitrary.
+_INDENT: Final = 19
+_WIDTH: Final = 100
+#: The last spans of a deadline that are told, by their lengths in seconds.
+_SPANS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
 def clean(value: object) -> str:
@@ -25,51 +34,90 @@ def operation(body: dict[str, Any]) -> str:
         ("provider", f"{body['provider']} ({body['type']})"),
         ("status", _status(body)),
         ("outcome", body["outcome"]),
+        ("caller", body["caller"]),
+        ("approval", body["approval"]),
+        ("labels", ", ".join(f"{name}={value}" for name, value in body["labels"].items())),
         ("job", body["remote_job_id"]),
         ("parent", body["parent"]),
         ("the provider says", body["remote_status"]),
         ("progress", progress and progress["total"] and _finished(progress)),
         ("items", summary and ", ".join(f"{n} {word}" for word, n in summary.items() if n)),
         ("next", body["next_action"] and f"{body['next_action']} at {body['next_action_at']}"),
-        *_cancel(body["cancel"], is_told=body["outcome"] == "cancelled"),
-        ("waits for", attention and f"{attention['reason']}: {attention['message']}"),
+        *_cancel(body),
+        ("waits for", attention and f"a person: {plain.sentence(attention['message'])}"),
         ("until", attention and attention["deadline"]),
-        *((_DECIDE, f"{one['decision']}: {one['effect']}") for one in (attention or {"decisions": ()})["decisions"]),
+        ("may be meant", attention and _jobs(attention["candidates"])),
+        *_decisions((attention or {"decisions": ()})["decisions"]),
         ("error", body["error"] and f"{body['error']['code']}: {body['error']['message']}"),
-        ("", body["message"]),
+        ("", plain.sentence(body["message"])),
     ]
     return _facts(facts)
 
 
-def _cancel(cancel: dict[str, Any] | None, *, is_told: bool) -> list[tuple[str, Any]]:
-    """Who asked and what came of it; `is_told`: the message says already what may remain."""
+def _cancel(body: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Who asked and what came of it; what may remain is told by the message of a cancelled one already."""
+    cancel = body["cancel"]
     if cancel is None:
         return []
-    answer = cancel["answer"] or "no answer yet"
+    nothing_left = body["done"] and body["remote_job_id"] is None
+    answer = "nothing was sent" if nothing_left else cancel["answer"] or "no answer yet"
     told = f"asked by {cancel['by']} at {cancel['requested_at']}: {cancel['reason']} ({answer})"
-    return [("cancel", told), ("may remain", None if is_told else cancel["may_remain"])]
+    remains = None if body["outcome"] == "cancelled" else cancel["may_remain"]
+    return [("cancel", told), ("expected of it", cancel["effect"]), ("may remain", remains)]
 
 
-def inbox(body: dict[str, Any]) -> str:
-    """What waits for a person, a block an entry; the id that `decide` takes comes first."""
-    return "\n\n".join(map(_entry, body["inbox"])) or "nothing waits for a person"
+def another_cancel(cancel: dict[str, Any]) -> str:
+    """What somebody is told whose cancel came after another one."""
+    return clean(f"the cancel that {cancel['by']} asked for at {cancel['requested_at']} stands; this one adds nothing")
 
 
-def _entry(entry: dict[str, Any]) -> str:
-    evidence, jobs = entry["evidence"], [job["remote_job_id"] for job in entry["candidates"]]
+def _jobs(candidates: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(f"{job['remote_job_id']}{' (held)' if job['is_held'] else ''}" for job in candidates)
+
+
+def _decisions(decisions: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Each decision by its name, its effect under it."""
+    facts: list[tuple[str, Any]] = []
+    for one in decisions:
+        lines = textwrap.wrap(clean(one["effect"]), _WIDTH - _INDENT)
+        facts += [(_DECIDE, one["decision"]), *((" ", line) for line in lines)]
+    return facts
+
+
+def left(until: str, now_ms: int) -> str:
+    """A time point with how far off it is, such as `in 7 days`; what is no time point stays as it is."""
+    try:
+        seconds = datetime.fromisoformat(until).timestamp() - now_ms / 1000
+    except ValueError:
+        return until
+    if seconds <= 0:
+        return f"{until} (passed)"
+    for noun, length in _SPANS:
+        if seconds >= length:
+            return f"{until} (in {count(round(seconds / length), noun)})"
+    return f"{until} (in less than a minute)"
+
+
+def inbox(body: dict[str, Any], now_ms: int) -> str:
+    """What waits for a person, a block an entry: the id that `decide` takes, and at once what happened."""
+    return "\n\n".join(_entry(entry, now_ms) for entry in body["inbox"]) or "nothing waits for a person"
+
+
+def _entry(entry: dict[str, Any], now_ms: int) -> str:
+    evidence = entry["evidence"]
     requests = [one for one in evidence.get("requests", ()) if one["remote_request_id"]]
     facts = [
         (entry["kind"], entry["id"]),
+        ("", plain.sentence(entry["message"])),
         ("provider", entry["provider"]),
-        ("reason", f"{entry['reason']}, since {entry['since']}"),
-        ("until", entry["deadline"]),
+        ("reason", f"{plain.reason(entry['reason'])}, since {entry['since']}"),
+        ("until", entry["deadline"] and left(entry["deadline"], now_ms)),
         ("job", evidence.get("remote_job_id")),
-        ("may be meant", ", ".join(jobs)),
+        ("may be meant", _jobs(entry["candidates"])),
+        *_decisions(entry["decisions"]),
+        ("status page", evidence.get("status_page")),
         ("trace", evidence.get("trace_id")),
         ("their request ids", ", ".join(f"{one['purpose']} {one['remote_request_id']}" for one in requests)),
-        ("status page", evidence.get("status_page")),
-        *((_DECIDE, f"{one['decision']}: {one['effect']}") for one in entry["decisions"]),
-        ("", entry["message"]),
     ]
     return _facts(facts)
 
@@ -87,7 +135,7 @@ def history_row(row: dict[str, Any]) -> str:
     """One history row on one line; where it came from stands on the line before."""
     actor = row["actor"].partition(":")[0] if row["actor"].startswith("worker:") else row["actor"]
     move = f"→ {row['to']}" if row["kind"] == "move" else f"({row['kind']})"
-    return clean(f"{row['at']}  {actor:<18}  {move:<26}  {row['reason']}")
+    return clean(f"{row['at']}  {actor:<18}  {move:<26}  {plain.sentence(row['reason'])}")
 
 
 def listed(body: dict[str, Any]) -> str:
@@ -120,7 +168,9 @@ def _status(body: dict[str, Any]) -> str:
 
 
 def _counted(body: dict[str, Any]) -> str:
-    """How many items succeeded, or are finished as far as the provider tells."""
+    """Why a person is asked, else how many items succeeded, or are finished as far as the provider tells."""
+    if body["attention"]:
+        return plain.reason(body["attention"]["reason"])
     summary, progress = body["summary"], body["progress"]
     if summary:
         return f"{summary['succeeded']} of {count(summary['total'], 'item')}"
@@ -151,7 +201,9 @@ def status(body: dict[str, Any]) -> str:
         hooks = provider["webhooks"]
         missing = ", MISSING in the configuration" if provider["missing"] else ""
         paused = (
-            f", PAUSED until {provider['paused_until']}: {provider['pause_reason']}" if provider["paused_until"] else ""
+            f", PAUSED until {provider['paused_until']}: {plain.error(provider['pause_reason'])}"
+            if provider["paused_until"]
+            else ""
         )
         lines.append(
             f"{name} ({provider['kind']}): webhooks {hooks['accepted']} accepted, {hooks['duplicate']} duplicate,"

@@ -30,6 +30,8 @@ class PaceKeeper:
         self._log = log
         #: Of each account whose list is, or was, read. The sweeper sets times and walks in them, and adds none.
         self.cursors: dict[str, Cursor] = {}
+        #: Whose pace in the file is not known, and was taken for the slowest.
+        self._guessed: set[str] = set()
 
     async def recall(self) -> None:
         """Take up what the file knows; before the worker runs. Raises: StoreError."""
@@ -44,6 +46,7 @@ class PaceKeeper:
             else:
                 # Rows may have been left at a sweep interval by a process that was killed as health was lost.
                 watch.in_file = Pace.SWEPT if watch.open_jobs else watch.goal
+                self._guessed.add(name)
 
     def _recall_sweep(self, name: str, watch: Watch, row: SweepRow) -> None:
         watch.has_sweep, watch.errors, watch.needed = True, row.errors, row.pages
@@ -104,7 +107,10 @@ class PaceKeeper:
                 watch.has_sweep, watch.errors = False, 0
                 self.cursors[name].walk = None  # one that is under way finds its lease gone
         watch.in_file = goal
-        self._log.info("pace_changed", provider=name, pace=goal, was=was, open_jobs=watch.open_jobs)
+        nothing_is_new = goal is was or (goal is Pace.POLLED and name in self._guessed)
+        self._guessed.discard(name)
+        if not nothing_is_new:
+            self._log.info("pace_changed", provider=name, pace=goal, was=was, open_jobs=watch.open_jobs)
 
     def clock_stepped(self) -> None:
         """The wall clock was set: no sweep waits for longer than any that is planned; the file's were cut alike."""

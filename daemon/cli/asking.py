@@ -1,12 +1,14 @@
 """Commands for people who want something of an operation: cancel, input, inbox, decide."""
 
 import argparse
+import sys
 from typing import Any, Final
 from urllib.parse import quote
 
 from daemon import words
 from daemon.cli import calls, inputs
 from daemon.local_api import LocalApi
+from daemon.runtime import SystemClock
 
 #: What a cancel is said to be expected to do, where nobody says otherwise.
 _EFFECT: Final = "the job stops as soon as the provider can stop it"
@@ -71,6 +73,9 @@ def _add_by(parser: Any) -> None:
 async def _cancel(api: LocalApi, arguments: argparse.Namespace) -> int:
     wish = {"by": _who(arguments), "reason": arguments.reason, "effect": arguments.effect}
     body = await api.call("POST", f"{calls.path_of(arguments.id)}/cancel", body=wish)
+    given = body["cancel"]
+    if any(given[name] != wish[name] for name in wish):
+        print(words.another_cancel(given), file=sys.stderr, flush=True)
     calls.show(arguments, body, words.operation)
     return 0
 
@@ -83,7 +88,9 @@ async def _input(api: LocalApi, arguments: argparse.Namespace) -> int:
 
 
 async def _inbox(api: LocalApi, arguments: argparse.Namespace) -> int:
-    calls.show(arguments, await calls.pages(api, "/v1/inbox?", "inbox"), words.inbox)
+    now_ms = SystemClock().now()
+    waiting = await calls.pages(api, "/v1/inbox?", "inbox")
+    calls.show(arguments, waiting, lambda body: words.inbox(body, now_ms))
     return 0
 
 

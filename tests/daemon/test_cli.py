@@ -22,7 +22,7 @@ from daemon.cli import build_parser, exits, main
 from daemon.local_api import LocalApi
 from daemon.standin.scenarios import SCENARIOS
 from reconcile.evidence import JobRead
-from tests.handlers.ground import Ground, collected, done, running, strict_json, until
+from tests.handlers.ground import NOON, Ground, collected, done, running, strict_json, until
 
 JOB = "batch_1"
 
@@ -511,10 +511,12 @@ def test_a_strangers_controls_never_reach_the_terminal(text: str) -> None:
     body = {
         "operation_id": "op", "provider": text, "type": text, "status": text, "state": text, "outcome": text,
         "remote_job_id": text, "remote_status": text, "progress": None, "summary": None, "next_action": text,
-        "next_action_at": text, "parent": text,
+        "next_action_at": text, "parent": text, "caller": text, "approval": text, "labels": {text: text}, "done": False,
         "attention": {"reason": text, "message": text, "deadline": text,
+                      "candidates": [{"remote_job_id": text, "is_held": True}],
                       "decisions": [{"decision": text, "effect": text}]},
-        "cancel": {"by": text, "reason": text, "requested_at": text, "answer": text, "may_remain": text},
+        "cancel": {"by": text, "reason": text, "effect": text, "requested_at": text, "answer": text,
+                   "may_remain": text},
         "error": {"code": text, "message": text}, "message": text,
     }  # fmt: skip
     shown = words.operation(body)
@@ -522,11 +524,12 @@ def test_a_strangers_controls_never_reach_the_terminal(text: str) -> None:
     shown += words.history_row(row)
     entry = {
         "id": text, "kind": "question", "provider": text, "reason": text, "since": text, "deadline": text,
-        "message": text, "candidates": [{"remote_job_id": text}], "decisions": [{"decision": text, "effect": text}],
+        "message": text, "decisions": [{"decision": text, "effect": text}],
+        "candidates": [{"remote_job_id": text, "is_held": False}],
         "evidence": {"remote_job_id": text, "trace_id": text, "status_page": text,
                      "requests": [{"purpose": text, "remote_request_id": text}]},
     }  # fmt: skip
-    shown += words.inbox({"inbox": [entry]}) + words.acknowledged({"id": text, "by": text})
+    shown += words.inbox({"inbox": [entry]}, NOON) + words.acknowledged({"id": text, "by": text})
     for c in set(text) - set("[31mab\n"):
         assert c not in shown
     assert words.history_row(row).count("\n") == 0

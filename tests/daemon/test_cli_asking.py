@@ -3,16 +3,19 @@
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from daemon import plain, words
 from daemon.cli import exits, main
-from reconcile.evidence import JobRead
-from reconcile.model import Observation
+from reconcile.evidence import CreateNotAccepted, JobRead
+from reconcile.model import Absence, Observation
 from reconcile.notice import Notice
+from reconcile.states import REASON_OF
 from tests.daemon.test_cli import Shell
 from tests.handlers.asking_provider import Account, Stage, asking_stage
 from tests.handlers.ground import NOON, Ground, HandClock, running, strict_json, until
@@ -182,8 +185,10 @@ async def test_inbox_and_show_name_every_open_decision_with_its_effect(
         status = await shell.run(*command)
         assert status == (0 if command == ["inbox"] else exits.NEEDS_A_PERSON)
         assert operation in shell.out
+        flowing = " ".join(shell.out.split())
         for offer in offers:
-            assert f"you may decide     {offer['decision']}: {offer['effect']}" in shell.out
+            assert f"you may decide     {offer['decision']}\n" in shell.out
+            assert f"you may decide {offer['decision']} {offer['effect']}" in flowing
 
 
 async def test_inbox_tells_the_evidence_and_the_notices_first(ground: Ground, shell: Shell) -> None:
@@ -192,12 +197,94 @@ async def test_inbox_tells_the_evidence_and_the_notices_first(ground: Ground, sh
     assert await shell.run("inbox") == 0
     lines = shell.out.splitlines()
     assert lines[0].split() == ["notice", "provider_paused.openai"]
+    assert lines[1].strip() == "openai answered 503"
+    assert "reason             the provider is left alone, since 2026-11-29T12:00:00.000Z" in lines
     assert f"question           {operation}" in lines
-    assert f"may be meant       {JOB}, {OTHER}" in lines
+    assert f"may be meant       {JOB} (held), {OTHER}" in lines
     assert "status page        https://status.openai.com" in lines
     assert any(line.startswith("trace ") for line in lines)
     assert await shell.run("inbox", "--json") == 0
     assert strict_json(shell.out.encode()) == await ground.get("/v1/inbox")
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "told"),
+    [
+        (-1, "(passed)"),
+        (59_000, "(in less than a minute)"),
+        (60_000, "(in 1 minute)"),
+        (7_200_000, "(in 2 hours)"),
+        (7 * 86_400_000, "(in 7 days)"),
+    ],
+)
+def test_a_deadline_says_how_far_off_it_is(ahead_ms: int, told: str) -> None:
+    assert words.left("2026-11-29T12:00:00.000Z", NOON - ahead_ms) == f"2026-11-29T12:00:00.000Z {told}"
+
+
+async def test_a_second_cancel_with_another_reason_is_told_that_the_first_one_stands(
+    ground: Ground, shell: Shell
+) -> None:
+    operation = await ground.operation("observing", JOB)
+    assert await shell.run("cancel", operation, "--reason", "wrong model", "--by", "ana") == 0
+    assert shell.err == ""
+    assert "expected of it     the job stops as soon as the provider can stop it" in shell.out
+    assert await shell.run("cancel", operation, "--reason", "wrong model", "--by", "ana") == 0
+    assert shell.err == ""
+    assert await shell.run("cancel", operation, "--reason", "too slow", "--by", "bo") == 0
+    assert shell.err == ("the cancel that ana asked for at 2026-11-29T12:00:00.000Z stands; this one adds nothing\n")
+    assert "wrong model" in shell.out
+
+
+async def test_a_start_that_was_withdrawn_shows_that_nothing_was_sent(ground: Ground, shell: Shell) -> None:
+    operation = await ground.start()
+    assert await shell.run("cancel", operation, "--reason", "r", "--by", "ana") == 0
+    assert "(nothing was sent)" in shell.out
+    assert "no answer yet" not in shell.out
+    assert shell.out.lower().count("no job was made") == 1
+
+
+async def test_show_tells_who_asked_by_whose_leave_and_the_labels(ground: Ground, shell: Shell) -> None:
+    operation = await ground.start(caller="ana", approval="ticket 7", labels={"team": "research", "n": "1"})
+    await shell.run("show", operation)
+    for line in ("caller             ana", "approval           ticket 7", "labels             team=research, n=1"):
+        assert line in shell.out.splitlines()
+
+
+async def test_show_and_list_say_why_a_person_is_asked_in_plain_words(ground: Ground, shell: Shell) -> None:
+    """Our own short words stay in `--json`."""
+    operation = await ground.operation("result_validation_failed", JOB)
+    await shell.run("list")
+    assert "the result is not as it should be" in shell.out
+    await shell.run("show", operation)
+    assert "waits for          a person: " in shell.out
+
+
+async def test_history_tells_error_classes_in_plain_words(ground: Ground, shell: Shell) -> None:
+    operation = await ground.start()
+    await ground.apply(operation, CreateNotAccepted("http_404"))
+    await ground.apply(operation, CreateNotAccepted("connect"))
+    await shell.run("history", operation)
+    assert "(HTTP 404)" in shell.out
+    assert "(no connection)" in shell.out
+    await shell.run("show", operation)
+    assert "tried 2 times, the last came to no connection." in shell.out
+    await shell.run("history", operation, "--json")
+    assert "(connect)" in shell.out
+
+
+def test_every_error_class_of_ours_has_plain_words() -> None:
+    """None is looked up in vain; a provider's own words stay as they are."""
+    raised = re.compile(r'(?:NotSent|OutcomeUnknown|ReadFailed|CreateUnknown|CreateNotAccepted|CollectFailed)\("(\w+)"')
+    root = Path(__file__).parents[2] / "reconcile"
+    found = {word for path in root.rglob("*.py") for word in raised.findall(path.read_text(encoding="utf-8"))}
+    assert len(found) > 10
+    assert {word for word in found if plain.error(word) == word} == set()
+    assert plain.error("batch_full") == "batch_full"
+
+
+def test_every_reason_has_plain_words() -> None:
+    reasons = {*REASON_OF.values(), *Absence, "gone", "refused", "input_unknown"}
+    assert {word for word in reasons if plain.reason(word) == word} == set()
 
 
 async def test_an_empty_inbox_says_so(shell: Shell) -> None:
