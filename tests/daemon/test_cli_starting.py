@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -119,3 +120,17 @@ async def test_a_start_is_asked_again_while_the_daemon_does_not_listen(
     assert status == (0 if away == 2 else exits.UNAVAILABLE)
     assert shell.err.count("Asking again for 0.3 s.") == 1
     assert len(ground.rows("SELECT 1 FROM operations")) == (1 if away == 2 else 0)
+
+
+async def test_a_port_where_nothing_listens_is_asked_again(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(starting, "AGAIN_SECONDS", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    shell._place[1] = f"http://127.0.0.1:{port}"
+    request, items = files(tmp_path)
+    assert await shell.run("submit", "--provider", "openai", "--request", request, "--input", items) == 69
+    nothing = f"reconciled: nothing listens on 127.0.0.1:{port}; is the daemon running?"
+    assert shell.err == f"{nothing} Asking again for 0 s.\n{nothing}\n"

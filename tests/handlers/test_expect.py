@@ -308,6 +308,10 @@ async def test_a_job_that_we_did_not_feed_is_held_to_the_promised_items(
         body = await on.end(operation)
         assert body["state"] == end, body["result"]
         assert body["result"]["problems"] == problems
+        if isinstance(promised, int) and problems is not None:
+            assert f"is not what the start expects: expected {promised} items, got 2." in body["message"]
+        elif problems is not None:
+            assert "breaks the contract" in body["message"]
         counted = dict(body["summary"])
         assert counted.pop("total") == sum(counted.values())
         assert peer.uploads == []

@@ -86,6 +86,9 @@ async def test_a_candidate_that_another_operation_came_to_hold_is_shown_no_longe
     await ground.operation("observing", JOB)
     (entry,) = (await inbox(ground))["inbox"]
     assert entry["candidates"] == [{"remote_job_id": OTHER, "is_held": False}]
+    shown = await ground.get(f"/v1/operations/{operation}")
+    assert shown["attention"]["candidates"] == entry["candidates"]
+    assert (await ground.get(f"/v1/operations/{operation}?wait=1"))["attention"] == shown["attention"]
 
 
 async def test_of_two_jobs_both_are_shown_and_which_one_is_held(ground: Ground) -> None:
