@@ -6,6 +6,7 @@ whether the error is the provider's own, and whether it speaks of this request.
 
 from typing import Final
 
+from reconcile.errors import Unreadable
 from reconcile.evidence import (
     CancelAnswer,
     CancelAnswered,
@@ -20,6 +21,7 @@ from reconcile.evidence import (
 )
 from reconcile.model import RemoteError
 from reconcile.provider import HttpResponse
+from reconcile.read_json import JsonValue, listing, read_object
 
 #: Create answers that surely made no job, whatever the body says.
 _NEVER_MADE: Final = frozenset({401, 429})
@@ -29,6 +31,10 @@ ACCOUNT_OR_PATH: Final = frozenset({402, 403, 404, 405})
 _OPEN: Final = frozenset({408, 409})
 #: Answers that speak of the credential, not of the job.
 _CREDENTIALS: Final = frozenset({401, 403})
+
+#: Entries of a list page, in sizes of the page that was asked for, up to which it is read. 10: arbitrary; each entry
+#: costs the event loop time, and a provider that heeds no size at all would stop it for seconds.
+MAX_PAGE_SIZES: Final = 10
 
 
 def error_class(response: HttpResponse) -> str:
@@ -53,6 +59,25 @@ def read_refusal(response: HttpResponse, *, is_own_error: bool) -> JobGone | Rea
     if response.status in (404, 410) and is_own_error:
         return JobGone(error_class(response))
     return ReadFailed(error_class(response), response.retry_after_ms, counts=response.status not in _CREDENTIALS)
+
+
+def page_entries(
+    response: HttpResponse, key: str, *, page_size: int
+) -> tuple[dict[str, JsonValue], list[JsonValue]] | ReadFailed:
+    """The body of a list page and its entries, which stand at `key`; nothing of them is looked at yet."""
+    if response.status != 200:
+        refusal = read_refusal(response, is_own_error=False)
+        return refusal if isinstance(refusal, ReadFailed) else ReadFailed(refusal.error_class)
+    try:
+        body = read_object(response.body)
+    except Unreadable:
+        return ReadFailed("unreadable")
+    entries = listing(body, key)
+    if entries is None:
+        return ReadFailed("unreadable")
+    if len(entries) > MAX_PAGE_SIZES * page_size:
+        return ReadFailed("page_too_large")
+    return body, entries
 
 
 def cancel_refusal(response: HttpResponse, *, is_own_error: bool) -> CancelAnswered:

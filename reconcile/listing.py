@@ -1,9 +1,9 @@
 """When an account's list is read in place of each of its jobs, how far, and what on a page is news. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from reconcile.contract import Contract, Lookup
+from reconcile.contract import Contract, Lookup, PollPlan
 from reconcile.model import Observation, Progress, UnixMs, Verdict, VerdictKind
 from reconcile.provider import Page
 from reconcile.states import CANCELLING, LISTED, STOPPED, WATCHING, State
@@ -17,6 +17,9 @@ JOBS_A_PAGE: Final = 2
 _HYSTERESIS: Final = 2
 #: Sweeps in a row that were cut short before the jobs are read one by one again. 3: arbitrary, two may be weather.
 ERRORS_TO_LEAVE: Final = 3
+#: The longest wait before a list that was left is tried again, ms; it doubles up to this. 1 h: arbitrary; each try of
+#: a list that is refused may pause its provider for a second or two.
+RETRY_CAP_MS: Final = 3_600_000
 #: How long it is believed that a list did not pay, ms. 1 h: arbitrary; what made it long may have passed.
 BELIEVED_MS: Final = 3_600_000
 
@@ -43,6 +46,16 @@ def max_pages(open_jobs: int, lookup: Lookup) -> int:
     An account of many jobs needs more than a look-up's walk; beyond twice as much, a list mostly shows other jobs.
     """
     return max(lookup.max_pages, 2 * (open_jobs // (lookup.page_size or 1) + 1))
+
+
+def retry_plan(poll: PollPlan, errors: int) -> PollPlan:
+    """By which waits a list is tried again after so many sweeps in a row were cut short.
+
+    While it carries the jobs, as a read of them would be; once they are polled without it, up to `RETRY_CAP_MS`.
+    """
+    if errors < ERRORS_TO_LEAVE:
+        return poll
+    return replace(poll, cap_ms=max(poll.cap_ms, RETRY_CAP_MS))
 
 
 def shows_older(page: Page, oldest_at: UnixMs, lookup: Lookup) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from reconcile import schedule
+from reconcile import listing, schedule
 from reconcile.absence import Served
 from reconcile.client import Client, Exchange
 from reconcile.contract import Contract, Lookup
@@ -17,7 +17,7 @@ from reconcile.evidence import ReadFailed
 from reconcile.ingest import Ingest
 from reconcile.leases import LEASE_MS, RENEW_MS, STORE_BUSY_MS
 from reconcile.model import UnixMs
-from reconcile.paces import Paces, Watch
+from reconcile.paces import Paces
 from reconcile.peer import Peer
 from reconcile.provider import Page, Purpose
 from reconcile.seams import Clock, Dice
@@ -194,7 +194,10 @@ class Sweeper:
     async def _finish(self, name: str, cursor: Cursor, walk: Walk, terms: Lookup) -> None:
         unseen = 0 if walk.has_seen_all else await self._read_the_rest(name, walk, terms)
         watch, now = self._paces.watches[name], self._clock.now()
-        delay = self._delay(watch, schedule.MAX_DOUBLINGS, sweeping=watch.is_healthy)
+        draw = self._dice.draw()
+        delay = schedule.poll_delay_ms(
+            watch.contract.poll, schedule.MAX_DOUBLINGS, draw=draw, sweeping=watch.is_healthy
+        )
         await self._close(name, cursor, walk, due_at=now + delay, errors=0, pages=walk.pages + unseen)
         watch.needed = walk.pages + unseen
         self._log.info(
@@ -219,10 +222,14 @@ class Sweeper:
         return count
 
     async def _cut_short(self, name: str, cursor: Cursor, walk: Walk, why: ReadFailed) -> None:
-        """A page that could not be read ends the sweep; nothing follows from what it would have shown."""
+        """A page that could not be read ends the sweep; nothing follows from what it would have shown.
+
+        Whatever the answer was it counts: 401 and 403 too may be meant for the list alone, while jobs can be read.
+        """
         watch, now = self._paces.watches[name], self._clock.now()
-        errors = watch.errors + int(why.counts)  # 401 and 403 speak of the account, not of its list
-        delay = self._delay(watch, max(1, errors), retry_after_ms=why.retry_after_ms)
+        errors = watch.errors + 1
+        poll = listing.retry_plan(watch.contract.poll, errors)
+        delay = schedule.poll_delay_ms(poll, errors, draw=self._dice.draw(), retry_after_ms=why.retry_after_ms)
         await self._close(name, cursor, walk, due_at=now + delay, errors=errors, pages=None)
         self._log.warning("list_failed", provider=name, error_class=why.error_class, pages=walk.pages, in_a_row=errors)
 
@@ -234,11 +241,6 @@ class Sweeper:
             self._log.warning("lease_lost", sweep=name, fence=walk.fence)
         cursor.walk, cursor.due_at, cursor.ended_at = None, due_at, now
         self._paces.watches[name].errors = errors
-
-    def _delay(self, watch: Watch, n: int, *, sweeping: bool = False, retry_after_ms: int | None = None) -> int:
-        return schedule.poll_delay_ms(
-            watch.contract.poll, n, draw=self._dice.draw(), sweeping=sweeping, retry_after_ms=retry_after_ms
-        )
 
     def _contract(self, name: str) -> Contract:
         return self._peers[name].provider.contract

@@ -6,7 +6,7 @@ stands in the rows; a restart, a crash and a second worker all find the same thi
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from reconcile import limits
@@ -76,6 +76,8 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         #: Providers whose list is being read; each takes one slot.
         self._sweeping: set[str] = set()
+        #: Providers whose list was asked after all rows so far: a row probes their pause next, where one is due.
+        self._listed_last: set[str] = set()
         self._wake = asyncio.Event()
         self._sleeping_until: UnixMs | None = None
         #: When an action of a provider last began or ended, in monotonic seconds.
@@ -134,14 +136,17 @@ class Worker:
         await self._keep_pauses()
         again_at = await self._pace_keeper.settle()
         now = self._clock.now()
-        self._start_sweeps(stop, now, waited_ms=PATIENCE_MS)
+        self._start_sweeps(stop, now, self._lists_first(now))
         room = {name: self._room(peer, now) for name, peer in self._peers.items()}
         paused = frozenset(name for name, peer in self._peers.items() if not limits.may_send(peer.pause, now))
         to_collect = {name: self._room_to_collect(peer, now) for name, peer in self._peers.items()}
+        probed = frozenset(name for name, peer in self._peers.items() if peer.pause.is_open and name not in paused)
         full = {name: self._stuck_in(name) for name, left in room.items() if left <= 0 and name not in paused}
         stuck = frozenset(name for name, seconds in full.items() if seconds <= 0)
         try:
-            claimed = await self._store.claim(ClaimWish(self._owner, now, LEASE_MS, room, to_collect, paused, stuck))
+            claimed = await self._store.claim(
+                ClaimWish(self._owner, now, LEASE_MS, room, to_collect, paused, stuck, probed)
+            )
         except StoreBroken:
             raise
         except StoreError as fault:
@@ -150,7 +155,7 @@ class Worker:
         # Also where a stop came meanwhile: a claim may have marked its row as about to be sent, and must send it.
         for claim in claimed.claims:
             self._start(claim)
-        self._start_sweeps(stop, now)
+        self._start_sweeps(stop, now, self._sweeper.ready(now))
         times = [self._look_again(name, due_at) for name, due_at in claimed.next_due.items()]
         times += [self._peers[name].pause.until_ms for name in paused]
         times += [claimed.next_expiry, claimed.next_overdue, again_at, self._sweeper.next_at(now)]
@@ -216,12 +221,26 @@ class Worker:
         finally:
             self._sleeping_until = None
 
-    def _start_sweeps(self, stop: asyncio.Event, now: UnixMs, *, waited_ms: int = 0) -> None:
-        """Give a free slot to each list that is due; after the rows, unless it has waited for so long."""
-        for name in self._sweeper.ready(now, waited_ms=waited_ms):
+    def _lists_first(self, now: UnixMs) -> list[str]:
+        """Lists that are not to wait for the rows any longer.
+
+        A paused provider has one probe at a time, and its list and its rows take turns: either may be refused alone,
+        and a look-up that asks the list as well may be due each time.
+        """
+        patient = self._sweeper.ready(now, waited_ms=PATIENCE_MS)
+        is_next = {
+            name: name not in self._listed_last if self._peers[name].pause.is_open else name in patient
+            for name in self._sweeper.ready(now)
+        }
+        return [name for name in is_next if is_next[name]]
+
+    def _start_sweeps(self, stop: asyncio.Event, now: UnixMs, names: Sequence[str]) -> None:
+        """Give a free slot to each of these lists, which are due."""
+        for name in names:
             if self._room(self._peers[name], now) <= 0:
                 continue
             self._sweeping.add(name)
+            self._listed_last.add(name)
             self._turned_at[name] = self._clock.monotonic()
             task = self._supervisor.start(f"sweep:{name}", self._sweep(name, stop))
             self._tasks.add(task)
@@ -242,6 +261,7 @@ class Worker:
     def _start(self, claim: Claim) -> None:
         operation_id = claim.operation.operation_id
         self._running[operation_id, claim.fence] = claim
+        self._listed_last.discard(claim.operation.provider)
         self._turned_at[claim.operation.provider] = self._clock.monotonic()
         task = self._supervisor.start(f"action:{operation_id}", self._run_action(claim))
         self._tasks.add(task)

@@ -48,6 +48,8 @@ class ClaimWish:
     paused: frozenset[str] = frozenset()
     #: Providers whose slots have all been held for so long that a deadline cannot wait for its last read.
     stuck: frozenset[str] = frozenset()
+    #: Providers whose pause is being probed: what has been due for longest goes, whatever it is.
+    probed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ _EXPIRED: Final = (
     "UPDATE schedule SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL AND lease_until <= ?"
 )
 _DUE: Final = (
-    "SELECT key, mark_at IS NOT NULL, ring, last_read_at FROM schedule"
+    "SELECT key, mark_at IS NOT NULL, ring, last_read_at, due_at FROM schedule"
     " WHERE lease_owner IS NULL AND provider = ? AND priority = ? AND due_at <= ? ORDER BY due_at, key LIMIT ?"
 )
 #: Rows whose deadline has passed, of a provider that cannot be asked: waiting must end although nothing can be sent.
@@ -133,16 +135,18 @@ class _Turns:
 
 def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Done:
     connection.execute(_EXPIRED, (wish.now,))
-    found: list[tuple[int, bool, str | None, UnixMs | None]] = []
+    found: list[Any] = []
     overdue: set[int] = set()
     for provider, room in wish.room.items():
-        if room > 0:
+        if room > 0 and provider in wish.probed:
+            found += _longest_due(connection, provider, wish.now, room)
+        elif room > 0:
             found += _due(connection, provider, wish, room, turns.floor(provider, room))
         elif provider in wish.paused | wish.stuck:
             late = connection.execute(_OVERDUE, (provider, wish.now, MAX_OVERDUE)).fetchall()
             found += late
             overdue.update(key for key, *_ in late)
-    by_key = {key: (bool(marked), ring, last_read_at) for key, marked, ring, last_read_at in found}
+    by_key = {key: (bool(marked), ring, last_read_at) for key, marked, ring, last_read_at, *_ in found}
     keys = json.dumps(list(by_key))
     if by_key:
         connection.execute(_LEASE, (wish.owner, wish.now + wish.lease_ms, wish.now, keys))
@@ -181,6 +185,12 @@ def _due(connection: sqlite3.Connection, provider: str, wish: ClaimWish, room: i
             most = min(most, wish.collect_room.get(provider, most))
         urgent += connection.execute(_DUE, (provider, priority, wish.now, most)).fetchall()
     return urgent + swept[: room - len(urgent)]
+
+
+def _longest_due(connection: sqlite3.Connection, provider: str, now: UnixMs, room: int) -> list[Any]:
+    """Due rows of all priorities in turn: one that fails is due later again, so none keeps the probes to itself."""
+    due = [row for p in _PRIORITIES for row in connection.execute(_DUE, (provider, p, now, room))]
+    return sorted(due, key=lambda row: (row[-1], row[0]))[:room]
 
 
 def _renew(connection: sqlite3.Connection, renewals: Sequence[Renewal]) -> Done:

@@ -441,6 +441,15 @@ def test_an_adapter_imports_nothing_that_reaches_the_world(provider: Provider) -
     } == set()
 
 
+@every_provider
+def test_a_page_of_more_than_ten_pages_is_not_read(provider: Provider) -> None:
+    """What a provider shows that heeds no size would hold the event loop for seconds."""
+    size = {"openai_batch": 100, "anthropic_batches": 1_000}[provider.contract.kind]
+    most = provider.read_list(answer({"data": [{}] * (10 * size), "has_more": False}))
+    assert most == Page((), None)
+    assert provider.read_list(answer({"data": [{}] * (10 * size + 1)})) == ReadFailed("page_too_large")
+
+
 # ---- whatever a stranger sends ---------------------------------------------------------------------------------
 
 #: Keys that real bodies have, so that garbage reaches the inner reads.

@@ -32,7 +32,7 @@ from reconcile.paces import Watch
 from reconcile.schedule import Pace
 from reconcile.store.sweeps import SweepWish
 from reconcile.store.writer import Hooks
-from tests.handlers.ground import Ground, HandClock, TaskStarter, event, provider, running, signed, until
+from tests.handlers.ground import Ground, HandClock, SeededDice, TaskStarter, event, provider, running, signed, until
 from tests.handlers.test_collect import serving
 from tests.reconcile.store.ground import database_error, raising
 
@@ -700,22 +700,85 @@ async def test_a_long_walk_renews_its_lease_with_its_pages(tmp_path: Path) -> No
         assert len(on.told("list_swept")) == 1
 
 
-async def test_a_refused_key_is_no_fault_of_the_list(tmp_path: Path) -> None:
-    """401 pauses the account; its jobs are not polled one by one for it."""
+def refused(status: int) -> Twist:
+    body = {"error": {"message": "not for you", "type": "invalid_request_error"}}
+    return lambda _, __: web.json_response(body, status=status)
 
-    def refused(_: web.Request, __: web.StreamResponse) -> web.StreamResponse:
-        return web.json_response({"error": {"message": "no such key", "type": "invalid_request_error"}}, status=401)
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_list_that_is_refused_for_ever_is_left_and_its_jobs_are_read_by_their_ids(
+    tmp_path: Path, status: int
+) -> None:
+    """Whether the key is refused or only the list cannot be told by the list; reads go on to tell, also after a start.
+
+    The list itself is tried again ever more seldom, an hour apart at most.
+    """
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(25)
+        on.twist.append(refused(status))
+        on.work()
+        await on.listed()
+        for _ in range(3):
+            on.ground.daemon.peers["openai"].pause = NO_PAUSE
+            failed = await on.sweep(word="list_failed")
+        assert (failed["in_a_row"], on.cursor()["errors"]) == (3, 3)
+
+        async def is_polled() -> bool:
+            return on.watch().in_file is Pace.POLLED
+
+        await until(is_polled)
+        await on.rest()
+        keeper = on.ground.daemon.pace_keeper
+        await keeper.recall()
+        await keeper.settle()
+        assert (on.watch().pace, on.watch().errors) == (Pace.POLLED, 3)
+        on.ground.clock.advance(31 * MINUTE)
+        on.work()
+        await on.all_are("succeeded", 25)
+        assert on.calls[1] >= 25
+        assert on.ground.daemon.peers["openai"].pause == NO_PAUSE
+
+
+class Late(SeededDice):
+    """Draws that make every wait as long as it may be."""
+
+    def draw(self) -> float:
+        return 0.9999
+
+
+async def test_a_list_that_was_left_is_tried_again_ever_more_seldom_up_to_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try of a list that is refused pauses its provider for a moment: that must not happen every few minutes."""
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(20)
-        on.twist.append(refused)
+        on.twist.append(html)
         sweeper = on.ground.daemon.sweeper
         await on.ground.daemon.pace_keeper.settle()
-        on.ground.clock.set(on.cursor()["due_at"])
-        await sweeper.go_on("openai", may_go_on=lambda: True)
-        assert [entry["in_a_row"] for entry in on.told("list_failed")] == [0]
-        assert on.cursor()["errors"] == 0
-        assert on.ground.daemon.peers["openai"].pause.reason == "credentials_refused"
+        monkeypatch.setattr(sweeper, "_dice", Late())
+        waits = []
+        for _ in range(8):
+            on.ground.clock.set(max(on.ground.clock.now(), on.cursor()["due_at"]))
+            await sweeper.go_on("openai", may_go_on=lambda: True)
+            waits.append(round((on.cursor()["due_at"] - on.ground.clock.now()) / MINUTE))
+        assert waits == [1, 1, 8, 16, 32, 60, 60, 60]
+
+
+async def test_the_list_and_the_rows_of_a_paused_provider_probe_in_turn(tmp_path: Path) -> None:
+    """Either may be refused alone: neither keeps the one probe of each pause to itself. No pause: rows go first."""
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(20)
+        worker, peer = on.ground.daemon.worker, on.ground.daemon.peers["openai"]
+        await on.ground.daemon.pace_keeper.settle()
+        now = on.cursor()["due_at"]
+        assert worker._lists_first(now) == []
+        assert worker._lists_first(now + MINUTE) == ["openai"]
+        peer.pause = paused_until(now)
+        assert worker._lists_first(now) == ["openai"]
+        worker._listed_last.add("openai")
+        assert worker._lists_first(now + MINUTE) == []
+        peer.pause = NO_PAUSE
+        assert worker._lists_first(now + MINUTE) == ["openai"]
 
 
 async def test_a_clock_that_was_set_back_delays_no_sweep_by_more_than_the_usual_wait(tmp_path: Path) -> None:

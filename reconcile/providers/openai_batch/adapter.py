@@ -28,7 +28,7 @@ from reconcile.model import JsonObject, Observation, Operation, ResultRef
 from reconcile.provider import FilePart, HttpRequest, HttpResponse, Item, Multipart, Page, Purpose, Step
 from reconcile.providers.openai_batch import bodies, start
 from reconcile.providers.openai_batch.contract import CONTRACT, PAGE_SIZE
-from reconcile.read_json import listing, mapping, read_id, read_object, read_path_id
+from reconcile.read_json import mapping, read_id, read_object, read_path_id
 from reconcile.schedule import read_time_ms
 
 UPLOAD: Final = "upload"
@@ -107,16 +107,10 @@ class OpenAIBatch:
 
     def read_list(self, response: HttpResponse) -> Page | ReadFailed:
         """The batches on a page. One that cannot be read is left out, as if not listed: it is then read by its id."""
-        if response.status != 200:
-            refusal = answers.read_refusal(response, is_own_error=False)
-            return refusal if isinstance(refusal, ReadFailed) else ReadFailed(refusal.error_class)
-        try:
-            body = read_object(response.body)
-        except Unreadable:
-            return ReadFailed("unreadable")
-        entries = listing(body, "data")
-        if entries is None:
-            return ReadFailed("unreadable")
+        read = answers.page_entries(response, "data", page_size=PAGE_SIZE)
+        if isinstance(read, ReadFailed):
+            return read
+        body, entries = read
         return Page.of(bodies.listed(entries), next=bodies.next_cursor(body, entries))
 
     def marker(self, op: Operation) -> str | None:

@@ -94,6 +94,20 @@ async def test_a_flood_of_urgent_rows_leaves_the_sweep_its_share(path: Path, roo
         }
 
 
+async def test_the_probe_of_a_pause_is_what_has_been_due_for_longest(path: Path) -> None:
+    """An urgent row that fails each time, a look-up by a refused list, does not keep the probes to itself."""
+    async with opened(path) as ground:
+        await ground.start(
+            operation(0, priority=CANCEL, due_at=NOW),
+            operation(1, priority=SWEPT, due_at=NOW - 2),
+            operation(2, priority=CREATE, due_at=NOW - 1),
+            operation(3, priority=SWEPT, due_at=NOW + 1),
+        )
+        wish = ClaimWish("A", NOW, LEASE, {"test": 1}, probed=frozenset({"test"}))
+        probes = [_ids(await ground.store.claim(wish)) for _ in range(4)]
+        assert probes == [["op_1"], ["op_2"], ["op_0"], []]
+
+
 async def test_room_that_urgent_rows_do_not_need_goes_to_the_sweep(path: Path) -> None:
     async with opened(path) as ground:
         await _due(ground, CANCEL, RUNG, *[SWEPT] * 10)
