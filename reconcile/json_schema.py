@@ -5,9 +5,8 @@ reference stays inside, and each check has a budget of steps: what cannot be sho
 whose cost the library hides are refused at the start, and so are patterns that `re` might never finish with.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -21,24 +20,37 @@ from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.fingerprint import canonical_json
 from reconcile.given import pointer
 from reconcile.model import JsonObject
+from reconcile.plain_pattern import PlainPattern
 from reconcile.read_json import JsonValue
 
 #: Bytes of a schema as canonical JSON. 32 KiB: arbitrary; looking through one took 0.1 s, and it holds up the loop.
 MAX_SCHEMA_BYTES: Final = 32_768
 #: Levels of nesting in a schema. 32: arbitrary; 40 were tried, the library takes about four frames for each.
 MAX_SCHEMA_DEPTH: Final = 32
-#: Steps for one body. 200,000: arbitrary; about 0.6 s, and a list of 100,000 numbers. A step is one keyword.
-MAX_STEPS: Final = 200_000
+#: Schemas in a schema. 1,000: arbitrary; the metaschema takes up to 0.2 ms for each.
+MAX_SCHEMAS: Final = 1_000
+#: Words in a `type`: there are seven types.
+MAX_TYPES: Final = 7
+#: Steps for one body. 300,000: arbitrary; about 0.8 s, and a list of 100,000 numbers that have a type. A step is one
+#: keyword, or one value or schema that a keyword turns to.
+MAX_STEPS: Final = 300_000
 #: Characters that `re` tries in the time of one step, measured.
-CHARACTERS_A_STEP: Final = 100
-#: Elements, or characters, that a keyword may go through in the time of one step: an error's text spells them all.
-ELEMENTS_A_STEP: Final = 1_000
+TRIES_A_STEP: Final = 100
+#: Values, whatever they are in, that are weighed, compared or spelled in the time of one step: the library spells
+#: what is wrong whole, and its schema too, even where another choice is then right. Measured.
+VALUES_A_STEP: Final = 20
+#: Characters of a text that are spelled in the time of one value, measured.
+CHARACTERS_A_VALUE: Final = 50
+#: Values that are brought into their canonical form in the time of one step, measured.
+CANONICAL_A_STEP: Final = 1
+#: Steps for following a reference, and for each level of its pointer, measured.
+REFERENCE_STEPS: Final = 3
+#: Steps for the remainder of a division of floats, which is done in fractions, measured.
+FRACTION_STEPS: Final = 3
 #: Schemas that one value may be held to on its own, references followed. 1,000: arbitrary; real ones stay below 20.
 MAX_AT_ONCE: Final = 1_000
 #: References and combinations in a row. 64: arbitrary; the library takes some eight frames for each.
 MAX_CHAIN: Final = 64
-#: Characters of a pattern. 256: arbitrary.
-MAX_PATTERN: Final = 256
 #: Characters of a reason that are kept. 200: arbitrary.
 MAX_REASON: Final = 200
 
@@ -47,12 +59,17 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 #: Formats are annotations; references and patterns are looked at here.
 _NO_FORMATS: Final = FormatChecker(formats=())
 
-#: Where further schemas stand: as the value, in a list, in an object by name.
+#: Where further schemas stand, for the metaschema too: as the value, in a list, in an object by name.
 _AS_VALUE: Final = frozenset(
-    {"not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames", "contentSchema"}
+    {
+        *("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames", "contentSchema"),
+        *("unevaluatedItems", "unevaluatedProperties"),
+    }
 )
 _IN_LIST: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_BY_NAME: Final = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_BY_NAME: Final = frozenset(
+    {"properties", "$defs", "definitions", "dependentSchemas", "patternProperties", "dependencies"}
+)
 #: Those of them that look at the very value that the schema around them looks at.
 _SAME_VALUE: Final = ("not", "if", "then", "else")
 _SAME_VALUE_LISTS: Final = ("allOf", "anyOf", "oneOf")
@@ -65,15 +82,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "$anchor": "is not taken; name the place by its pointer: #/$defs/…",
     "$vocabulary": "is not taken",
 }
-#: A pattern without groups and choices: what it costs at most can be told from the length of a text.
-_ATOM: Final = r"(?:\\[dDwWsSnrtfv]|\\[^\w\s]|\\u[0-9a-fA-F]{4}|\[\^?(?:\\.|[^\\\[\]])+\]|[^\\\[\](){}*+?|^$])"
-_REPEATED: Final = rf"{_ATOM}(?:(?P<open>[*+])|(?P<maybe>\?)|\{{\d{{1,3}}(?P<to>,(?P<most>\d{{0,3}}))?\}})?"
-_ONE: Final = re.compile(_REPEATED, re.DOTALL)
-_PLAIN_PATTERN: Final = re.compile(
-    rf"(?P<start>\^?)(?P<middle>(?:{re.sub(r'[?]P<[a-z]+>', '?:', _REPEATED)})*)(?P<end>\$?)", re.DOTALL
-)
-#: What Python reads as set arithmetic some day, and warns of: https://docs.python.org/3/library/re.html
-_SET_ARITHMETIC: Final = re.compile(r"--|&&|~~|\|\|")
 
 
 class TooCostly(Exception):
@@ -87,6 +95,12 @@ def check(schema: JsonValue, at: str) -> JsonObject:
     _check_size(schema, at)
     if schema.get("$schema", DIALECT) not in (DIALECT, f"{DIALECT}#"):
         raise RequestInvalid(f"{at}/$schema", f"must be {DIALECT}, or be left out")
+    places = dict(islice(_places(schema, ""), MAX_SCHEMAS + 1))
+    if len(places) > MAX_SCHEMAS:
+        raise RequestInvalid(at, f"holds more than {MAX_SCHEMAS} schemas")
+    for place, inner in places.items():
+        if isinstance(inner, dict):
+            _check_words(inner, f"{at}{place}")
     try:
         Draft202012Validator.check_schema(schema, format_checker=_NO_FORMATS)
     except SchemaError as error:
@@ -96,7 +110,7 @@ def check(schema: JsonValue, at: str) -> JsonObject:
         ) from error
     except RecursionError as error:
         raise RequestInvalid(at, "is nested too deep") from error
-    _check_places(schema, at)
+    _check_places(places, at)
     return schema
 
 
@@ -124,9 +138,22 @@ def _inner(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
 
 
-def _check_places(schema: JsonObject, at: str) -> None:
+def _check_words(schema: JsonObject, at: str) -> None:
+    """Lists that must not hold a thing twice hold words only: the metaschema would compare each pair of others."""
+    kind, demands = schema.get("type"), schema.get("dependentRequired")
+    if isinstance(kind, list) and len(kind) > MAX_TYPES:
+        raise RequestInvalid(f"{at}/type", f"has more than {MAX_TYPES} entries")
+    lists = {f"{at}/type": kind, f"{at}/required": schema.get("required")}
+    if isinstance(demands, dict):
+        lists |= {pointer(f"{at}/dependentRequired", name): words for name, words in demands.items()}
+    for place, words in lists.items():
+        for number, word in enumerate(words if isinstance(words, list) else ()):
+            if not isinstance(word, str):
+                raise RequestInvalid(f"{place}/{number}", "must be a string")
+
+
+def _check_places(places: Mapping[str, Any], at: str) -> None:
     """Every schema in the schema: no keyword that is refused, no reference that leaves or leads to no schema."""
-    places = dict(_places(schema, ""))
     for place, inner in places.items():
         if not isinstance(inner, dict):
             continue
@@ -189,17 +216,10 @@ def _check_reference(reference: str, places: Mapping[str, Any], at: str) -> None
 
 
 def _check_pattern(pattern: str, at: str) -> None:
-    if len(pattern) > MAX_PATTERN:
-        raise RequestInvalid(at, f"has more than {MAX_PATTERN} characters")
-    if not _PLAIN_PATTERN.fullmatch(pattern) or _SET_ARITHMETIC.search(pattern):
-        raise RequestInvalid(
-            at,
-            "is taken without groups, choices, back references and look-arounds only: others may never come to an end",
-        )
     try:
-        _compiled(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise RequestInvalid(at, "is no regular expression") from error
+        PlainPattern(pattern)
+    except Unreadable as error:
+        raise RequestInvalid(at, error.reason) from error
 
 
 def _joined(at: str, path: Any) -> str:
@@ -213,16 +233,22 @@ class Schema:
 
     def __init__(self, schema: JsonObject) -> None:
         self._left = 0
-        keywords = {word: self._metered(rule) for word, rule in Draft202012Validator.VALIDATORS.items()}
-        keywords["pattern"] = self._metered(self._pattern)
-        keywords["uniqueItems"] = self._metered(_unique)
+        self._patterns: dict[str, PlainPattern] = {}
+        self._weights: dict[int, int] = {}
+        self._own_weights: dict[int, int] = {}
+        keywords = {word: self._metered(word, rule) for word, rule in Draft202012Validator.VALIDATORS.items()}
+        keywords["pattern"] = self._metered("pattern", self._pattern)
+        keywords["uniqueItems"] = self._metered("uniqueItems", self._unique)
         made = extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call] # its stubs leave a parameter out
+        # Where a reference leads to a `$schema`, the library takes its own validator for that, which has no budget.
+        plain = {word: value for word, value in schema.items() if word != "$schema"}
         # A registry of its own, empty and without a way to fetch: the library's own still would.
-        self._validator: Validator = made(schema, registry=referencing.Registry())
+        self._validator: Validator = made(plain, registry=referencing.Registry())
 
     def broken_by(self, body: JsonValue) -> str | None:
         """None where the body keeps the schema, else why not: the schema's own place, never the body's words."""
         self._left = MAX_STEPS
+        self._weights.clear()
         try:
             error = next(iter(self._validator.iter_errors(body)), None)
         except (TooCostly, RecursionError):
@@ -237,25 +263,87 @@ class Schema:
         if self._left < 0:
             raise TooCostly
 
-    def _metered(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def _metered(self, word: str, rule: Callable[..., Any]) -> Callable[..., Any]:
+        turns = _TURNS.get(word)
+
         def metered(validator: Validator, value: Any, instance: Any, schema: Any) -> Any:
-            self._spend(1 + (len(instance) // ELEMENTS_A_STEP if isinstance(instance, str | list | dict) else 0))
+            weight = _weight(value, self._own_weights) + _weight(instance, self._weights)
+            self._spend(1 + weight // VALUES_A_STEP + (turns(value, instance) if turns else 0))
             return rule(validator, value, instance, schema)
 
         return metered
 
-    def _pattern(self, _: Validator, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+    def _pattern(self, _: Validator, text: str, instance: Any, __: Any) -> Iterator[ValidationError]:
         if not isinstance(instance, str):
             return
-        self._spend(_tries(pattern, len(instance)) // CHARACTERS_A_STEP)
-        if not _compiled(pattern).search(instance):
+        if (pattern := self._patterns.get(text)) is None:
+            pattern = self._patterns[text] = PlainPattern(text)
+        self._spend(pattern.tries(len(instance)) // TRIES_A_STEP)
+        if not pattern.is_in(instance):
             yield ValidationError("does not match")
 
+    def _unique(self, _: Validator, wanted: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
+        """In one pass; the library compares each pair."""
+        if not wanted or not isinstance(instance, list):
+            return
+        self._spend(_weight(instance, self._weights) // CANONICAL_A_STEP)
+        if len({canonical_json(_plain(one)) for one in instance}) < len(instance):
+            yield ValidationError("holds the same value twice")
 
-def _unique(_: Validator, wanted: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
-    """In one pass; the library compares each pair."""
-    if wanted and isinstance(instance, list) and len({canonical_json(_plain(one)) for one in instance}) < len(instance):
-        yield ValidationError("holds the same value twice")
+
+def _weight(value: Any, known: dict[int, int]) -> int:
+    """How many values there are in one, itself too; long texts count for several. Known ones by what they are."""
+    if isinstance(value, str):
+        return 1 + len(value) // CHARACTERS_A_VALUE
+    if not isinstance(value, list | dict):
+        return 1
+    if (weight := known.get(id(value))) is None:
+        inner = value if isinstance(value, list) else (*value, *value.values())
+        weight = known[id(value)] = 1 + sum(_weight(one, known) for one in inner)
+    return weight
+
+
+def _each(_: Any, instance: Any) -> int:
+    return len(instance) if isinstance(instance, list | dict) else 0
+
+
+def _those_named(value: Any, instance: Any) -> int:
+    return min(len(value), _each(value, instance))
+
+
+def _listed(value: Any, _: Any) -> int:
+    return len(value)
+
+
+def _one(_: Any, __: Any) -> int:
+    return 1
+
+
+def _levels(reference: str, _: Any) -> int:
+    return REFERENCE_STEPS * (1 + reference.count("/"))
+
+
+def _fraction(divisor: Any, instance: Any) -> int:
+    return FRACTION_STEPS if isinstance(divisor, float) or isinstance(instance, float) else 0
+
+
+#: How often a keyword turns to a value with a schema, or what it costs besides, in steps: (its value, the instance).
+_TURNS: Final[Mapping[str, Callable[[Any, Any], int]]] = {
+    "items": _each,
+    "contains": _each,
+    "propertyNames": _each,
+    "additionalProperties": _each,
+    "prefixItems": _those_named,
+    "properties": _those_named,
+    "dependentSchemas": _those_named,
+    "allOf": _listed,
+    "anyOf": _listed,
+    "oneOf": _listed,
+    "not": _one,
+    "if": _one,
+    "$ref": _levels,
+    "multipleOf": _fraction,
+}
 
 
 def _plain(value: JsonValue) -> JsonValue:
@@ -268,25 +356,3 @@ def _plain(value: JsonValue) -> JsonValue:
         case dict():
             return {name: _plain(one) for name, one in value.items()}
     return value
-
-
-def _tries(pattern: str, length: int) -> int:
-    """How many characters `re` looks at in the worst case: each repetition is tried at every count that it may have."""
-    parts = _PLAIN_PATTERN.fullmatch(pattern)
-    tries = length if parts is None or not parts["start"] else 1
-    for atom in _ONE.finditer(parts["middle"] if parts else ""):
-        if atom["open"] or (atom["to"] and not atom["most"]):
-            tries *= length
-        elif atom["maybe"]:
-            tries *= 2
-        elif atom["most"]:
-            tries *= min(int(atom["most"]) + 1, length)
-    return max(tries, length)
-
-
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """As JSON Schema means it: `$` is the very end, `\\d` and `\\w` are ASCII (ECMA-262)."""
-    parts = _PLAIN_PATTERN.fullmatch(pattern)
-    ends = parts is not None and parts["end"]
-    return re.compile(f"{pattern[:-1]}\\Z" if ends else pattern, re.ASCII)
