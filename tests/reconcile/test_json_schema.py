@@ -73,6 +73,14 @@ def doubling(times: int) -> Any:
         (doubling(12), ""),
         (nested(DEEPEST + 1), ""),
         ({"description": "x" * 40_000}, ""),
+        ({"type": [*range(6_700), "x"]}, "/type"),
+        ({"type": ["string", 1]}, "/type/1"),
+        ({"items": {"required": [*range(6_700), "x"]}}, "/items/required/0"),
+        ({"dependentRequired": {"a/b": ["x", *range(6_700)]}}, "/dependentRequired/a~1b/1"),
+        ({"allOf": [{}] * 10_000}, ""),
+        ({"$defs": {f"{n}": {} for n in range(1_000)}}, ""),
+        ({"dependencies": {f"{n}": {} for n in range(3_000)}}, ""),
+        ({"unevaluatedItems": {"patternProperties": {f"{n}": {} for n in range(2_000)}}}, ""),
     ],
 )
 def test_what_is_no_schema_or_could_cost_too_much_is_refused_where_it_stands(schema: Any, where: str) -> None:
@@ -150,6 +158,8 @@ def test_a_body_keeps_its_schema_or_the_broken_place_is_named(schema: Any, body:
 
 
 COSTLY = "too costly to check"
+MANY_NAMES = {f"{n}": 0 for n in range(310_000)}
+UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +169,24 @@ COSTLY = "too costly to check"
         ({"pattern": "a*a*b"}, "a" * 2_000),
         ({"items": {"type": "integer"}}, [1] * 300_000),
         ({"items": {"$ref": "#/$defs/a0"}, "$defs": doubling(7)["$defs"]}, [1] * 2_000),
+        ({"pattern": "a{999}" * 42 + "b"}, "a" * 1_000_000),
+        ({"pattern": "[^b]{999}" * 28 + "b"}, "a" * 30_000),
+        ({"items": {"anyOf": [*({"pattern": f"a{{{n}}}b+"} for n in range(800)), {}]}}, ["z"] * 1_000),
+        ({"items": {}}, [0] * 900_000),
+        ({"contains": {}, "minContains": 10**9}, [0] * 900_000),
+        ({"additionalProperties": {}}, MANY_NAMES),
+        ({"propertyNames": {}}, MANY_NAMES),
+        ({"items": {"prefixItems": [{}] * 900}}, [[0] * 900] * 500),
+        ({"items": {"properties": {f"{n}": {} for n in range(900)}}}, [{f"{n}": 0 for n in range(900)}] * 500),
+        ({"items": {"allOf": [{}] * 900}}, [0] * 500),
+        ({"items": {"enum": [*range(1, 5_000), 0]}}, [0] * 2_000),
+        ({"items": {"anyOf": [{"required": [f"{n}" for n in range(3_000)]}, {}]}}, [{}] * 500),
+        ({"items": {"anyOf": [{"dependentRequired": {"a": list("bcdefghijk")}}, {}]}}, [{"a": 0}] * 25_000),
+        ({"items": {"anyOf": [{"not": {"examples": ["x"] * 7_000}}, {}]}}, [0] * 1_000),
+        ({"items": {"$ref": "#/$defs/" + "%61" * 3_000}, "$defs": {"a" * 3_000: {}}}, [0] * 1_000),
+        ({"items": {"multipleOf": 5e-324}}, [1.7e308] * 70_000),
+        ({"uniqueItems": True}, [list(range(1_000))] * 400),
+        ({"$schema": DIALECT, "anyOf": [{"type": "null"}, {"items": {"$ref": "#"}}]}, [[0] * 30_000] * 5),
     ],
 )
 def test_no_body_costs_more_than_its_budget(schema: Any, body: Any) -> None:
@@ -168,6 +196,36 @@ def test_no_body_costs_more_than_its_budget(schema: Any, body: Any) -> None:
     assert ready.broken_by(body) == COSTLY
     assert time.monotonic() - began < 10
     assert ready.broken_by(None) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        ({"items": {"type": "integer"}}, [1] * 100_000),
+        ({"properties": {"n": {"items": {"type": "integer", "minimum": 0}}}}, {"n": [1] * 80_000}),
+        ({"items": {"pattern": UUID}}, ["0f8fad5b-d9cb-469f-a165-70867728950e"] * 4_000),
+        ({"type": "object", "required": ["t"], "properties": {"t": {"pattern": "^.+$"}}}, {"t": "a" * 1_000_000}),
+        ({"items": {"enum": [f"{n}" for n in range(1_500)]}}, ["7"] * 1_000),
+    ],
+)
+def test_what_people_really_ask_for_stays_within_the_budget(schema: Any, body: Any) -> None:
+    assert Schema(check(schema, AT)).broken_by(body) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "body"),
+    [
+        (False, "\U000e0001" * 1_000_000),
+        ({"type": "null"}, [[list(range(300_000))]]),
+        ({"additionalProperties": False}, {"\U000e0001" * 1_000_000: 0}),
+    ],
+)
+def test_a_body_is_not_spelled_for_each_choice_that_it_does_not_fit(wrong: Any, body: Any) -> None:
+    """The library writes it out whole for each; all of them together would take half a minute."""
+    ready = Schema(check({"anyOf": [*[wrong] * 450, {}]}, AT))
+    began = time.monotonic()
+    assert ready.broken_by(body) is None
+    assert time.monotonic() - began < 5
 
 
 def test_many_different_things_are_told_apart_in_one_pass() -> None:
