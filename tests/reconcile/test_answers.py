@@ -1,6 +1,5 @@
 """What each HTTP status means on each road, by the rows of the evidence table; every status from 200 to 599."""
 
-import json
 
 import pytest
 
@@ -19,7 +18,6 @@ from reconcile.evidence import (
 )
 from reconcile.model import RemoteError
 from reconcile.provider import HttpResponse
-from tests.reconcile.provider_cases import EXPECT, FIXTURES
 
 STATUSES = range(200, 600)
 OWN = RemoteError("model_not_found", "No such model.", provider="x")
@@ -124,19 +122,6 @@ def test_what_an_input_answer_means(status: int, is_own_error: bool) -> None:
     meant = input_refusal(answer(status, 3_000), is_own_error=is_own_error)
     word = input_word(status, is_own_error=is_own_error)
     assert meant == InputAnswered(InputAnswer(word), f"http_{status}", 3_000)
-
-
-@pytest.mark.parametrize("name", sorted(n for n, entry in EXPECT["files"].items() if "input" in entry))
-def test_an_input_answer_of_the_fixtures_means_what_they_state(name: str) -> None:
-    """Those that say it by their status; a JSON-RPC error in a 200 is the adapter's to read."""
-    held = json.loads((FIXTURES / name).read_bytes())
-    response = HttpResponse(held.get("status", 200), {}, b"", 5_000)
-    if response.status == 200:
-        assert EXPECT["files"][name]["input"] == "refused"
-        return
-    meant = input_refusal(response, is_own_error=True)
-    assert meant.answer == EXPECT["files"][name]["input"]
-    assert meant.retry_after_ms == 5_000
 
 
 @pytest.mark.parametrize("status", STATUSES)
