@@ -117,15 +117,16 @@ def create_rejected(draft: Draft, evidence: CreateRejected) -> None:
 
 
 def create_not_accepted(draft: Draft, evidence: CreateNotAccepted) -> None:
-    """Surely no job was made: the same bytes go out again after the wait."""
+    """Surely no job was made: the same bytes go out again after the wait, unless a cancel waits for them."""
     if draft.op.state not in CREATING:
         return
     draft.set(last_refusal=evidence.error_class)
     draft.set_schedule(errors=draft.op.schedule.errors + 1, mark_at=None)
-    draft.fact(f"the create was not accepted ({evidence.error_class}), so no job was made; it is sent again unchanged")
+    told = f"the create was not accepted ({evidence.error_class}), so no job was made"
     if draft.op.cancel is not None and is_unsent(draft.op):
-        draft.move(State.CANCELLED, f"withdrawn by {draft.op.cancel.by}: the create that was under way made no job")
+        draft.move(State.CANCELLED, f"{told}; it is withdrawn, as {draft.op.cancel.by} asked")
         return
+    draft.fact(f"{told}; it is sent again unchanged")
     draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
     deadline_after_a_try(draft)
 
