@@ -22,6 +22,7 @@ from reconcile.given import pointer
 from reconcile.model import JsonObject
 from reconcile.plain_pattern import PlainPattern
 from reconcile.read_json import JsonValue
+from reconcile.unspelled import unspelled
 
 #: Bytes of a schema as canonical JSON. 32 KiB: arbitrary; looking through one took 0.1 s, and it holds up the loop.
 MAX_SCHEMA_BYTES: Final = 32_768
@@ -58,8 +59,6 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 #: Formats are annotations; references and patterns are looked at here.
 _NO_FORMATS: Final = FormatChecker(formats=())
-
-_UNSPELLED: Final = "…"
 
 #: Where further schemas stand, for the metaschema too: as the value, in a list, in an object by name.
 _AS_VALUE: Final = frozenset(
@@ -237,7 +236,6 @@ class Schema:
         self._left = 0
         self._patterns: dict[str, PlainPattern] = {}
         self._weights: dict[int, int] = {}
-        self._own_weights: dict[int, int] = {}
         keywords = {word: self._metered(word, rule) for word, rule in Draft202012Validator.VALIDATORS.items()}
         keywords["pattern"] = self._metered("pattern", self._pattern)
         keywords["uniqueItems"] = self._metered("uniqueItems", self._unique)
@@ -250,9 +248,8 @@ class Schema:
     def broken_by(self, body: JsonValue) -> str | None:
         """None where the body keeps the schema, else why not: the schema's own place, never the body's words."""
         self._left = MAX_STEPS
-        self._weights.clear()
         try:
-            error = next(iter(self._validator.iter_errors(_unspelled(body))), None)
+            error = next(iter(self._validator.iter_errors(unspelled(body))), None)
         except (TooCostly, RecursionError):
             return "too costly to check"
         if error is None:
@@ -269,7 +266,7 @@ class Schema:
         turns = _TURNS.get(word)
 
         def metered(validator: Validator, value: Any, instance: Any, schema: Any) -> Any:
-            weight = _weight(value, self._own_weights)
+            weight = _weight(value, self._weights)
             self._spend(1 + weight // VALUES_A_STEP + (turns(value, instance) if turns else 0))
             return rule(validator, value, instance, schema)
 
@@ -288,42 +285,9 @@ class Schema:
         """In one pass; the library compares each pair."""
         if not wanted or not isinstance(instance, list):
             return
-        self._spend(_weight(instance, self._weights))
+        self._spend(_weight(instance, {}))
         if len({canonical_json(_plain(one)) for one in instance}) < len(instance):
             yield ValidationError("holds the same value twice")
-
-
-class _Text(str):
-    """The library spells what is wrong whole, even where another choice is then right: a body's parts have no words."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return _UNSPELLED
-
-
-class _List(list[Any]):
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return _UNSPELLED
-
-
-class _Object(dict[str, Any]):
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return _UNSPELLED
-
-
-def _unspelled(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return _Text(value)
-    if isinstance(value, list):
-        return _List([_unspelled(one) for one in value])
-    if isinstance(value, dict):
-        return _Object({_Text(name): _unspelled(one) for name, one in value.items()})
-    return value
 
 
 def _weight(value: Any, known: dict[int, int]) -> int:
