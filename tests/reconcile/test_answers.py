@@ -1,6 +1,5 @@
 """What each HTTP status means on each road, by the rows of the evidence table; every status from 200 to 599."""
 
-
 import pytest
 
 from reconcile.answers import cancel_refusal, create_refusal, error_class, input_refusal, read_refusal, result_refusal
