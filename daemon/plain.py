@@ -21,6 +21,7 @@ _ERRORS: Final[Mapping[str, str]] = {
     "our_disk": "our own disk",
     "our_fault": "a fault of ours",
     "our_file": "our own file cannot be read",
+    "page_too_large": "a page of the list holds more than was asked for",
     "reset": "the connection was lost",
     "result_too_large": "the result is too large",
     "results_dropped": "it has dropped the result",

@@ -266,6 +266,7 @@ class Client:
             now_ms=now,
             draw=self._dice.draw(),
             create_not_accepted=create_not_accepted,
+            lengthens=exchange.request.purpose not in (Purpose.LOOKUP, Purpose.LIST),
         )
 
 

@@ -98,12 +98,15 @@ def after_failure(
     now_ms: int,
     draw: float,
     create_not_accepted: bool = False,
+    lengthens: bool = True,
     retry_after_cap_ms: int = RETRY_AFTER_CAP_MS,
 ) -> Pause:
     """The pause after a request that failed; `status` None: no answer came. `draw` in [0, 1).
 
     Opened by 401, 429, 503, by a Retry-After on a failure of the provider, by 402 to 405 where they mean that a create
     was not accepted, and by `FAILURES_TO_PAUSE` failures in a row. A 4xx about one job shows that the provider is well.
+    `lengthens` False: a failure of a list or a look-up, which may be refused where all else would go through. It opens
+    a pause as any does, and makes the next no longer than the last.
     """
     not_accepted = status in _CREATE_NOT_ACCEPTED and (create_not_accepted or pause.reason == NOT_ACCEPTED)
     if not (not_accepted or _is_about_the_provider(status)):
@@ -112,7 +115,7 @@ def after_failure(
     if pause.until_ms is not None and now_ms < pause.until_ms:
         # An answer to what was sent before the pause: of one outage, so it tells nothing new but a longer Retry-After.
         return replace(pause, until_ms=max(pause.until_ms, now_ms + wanted))
-    failures = pause.failures + 1
+    failures = pause.failures + (1 if lengthens or not pause.is_open else 0)
     reason = _reason(status, error_class, not_accepted=not_accepted, asked_to_wait=retry_after_ms is not None)
     if pause.until_ms is None and reason is None and failures < FAILURES_TO_PAUSE:
         return replace(pause, failures=failures)

@@ -148,7 +148,7 @@ def read_failed(draft: Draft, evidence: ReadFailed) -> None:
     asked_again(draft)
     op = draft.op
     if op.state in STOPPED:
-        _ring_once_more(draft, evidence)
+        _ring_once_more(draft, retry_after_ms=evidence.retry_after_ms)
     if op.state in TERMINAL | STOPPED | ENDED_REMOTELY or op.state is State.CREATE_UNRESOLVED:
         deadline_after_a_try(draft)
         return
@@ -167,18 +167,24 @@ def read_failed(draft: Draft, evidence: ReadFailed) -> None:
         deadline_after_a_try(draft)
 
 
-def _ring_once_more(draft: Draft, evidence: ReadFailed) -> None:
+def _ring_once_more(draft: Draft, *, retry_after_ms: int | None = None) -> None:
     """A read that was owed and failed is owed still, up to the budget: one lost answer costs no late end (J6)."""
+    if draft.op.schedule.priority > Priority.RUNG:
+        return
     errors = draft.op.schedule.errors + 1
-    if draft.op.schedule.priority <= Priority.RUNG and errors < draft.contract.poll.error_budget:
+    if errors < draft.contract.poll.error_budget:
         draft.set_schedule(errors=errors)
-        draft.due_by_errors(retry_after_ms=evidence.retry_after_ms, rung=True)
+        draft.due_by_errors(retry_after_ms=retry_after_ms, rung=True)
+    else:
+        draft.set_schedule(errors=0)  # the next ring has a budget of its own
 
 
 def job_gone(draft: Draft, evidence: JobGone) -> None:
     """One answer of a run: only a whole run counts, and it never says that the job failed."""
     asked_again(draft)
     op = draft.op
+    if op.state in STOPPED:
+        _ring_once_more(draft)  # one such answer is no run: the job may be there again at the next read
     if op.state in TERMINAL | STOPPED | CREATING or op.state is State.CREATE_UNRESOLVED or waits_for_its_send(op):
         deadline_after_a_try(draft)
         return

@@ -267,7 +267,15 @@ def test_a_read_that_was_rung_and_failed_is_owed_still_up_to_the_budget(state: S
     given_up = step(op, ReadFailed("timeout")).operation
     assert given_up.schedule.priority == Priority.SWEPT
     assert given_up.schedule.due_at > NOW + HOUR
+    assert given_up.schedule.errors == 0  # the next ring has a budget of its own
     assert step(in_state(state), ReadFailed("timeout")).operation.schedule.due_at > NOW + HOUR
+
+
+@pytest.mark.parametrize("state", [S.RESULT_TIMED_OUT, S.OBSERVATION_FAILED])
+def test_a_read_that_was_rung_is_owed_still_after_one_answer_that_knows_no_such_job(state: S) -> None:
+    after = step(in_state(state, priority=Priority.RUNG), JobGone("http_404"), draw=0.0).operation
+    assert (after.state, after.schedule.priority, after.schedule.due_at) == (state, Priority.RUNG, NOW + BASE)
+    assert step(in_state(state), JobGone("http_404")).operation.schedule.due_at > NOW + HOUR
 
 
 def test_a_failed_read_is_tried_again_by_itself_although_the_list_is_read_for_all() -> None:

@@ -198,6 +198,19 @@ def test_each_failed_probe_makes_the_next_pause_longer_up_to_five_minutes() -> N
     assert after_success(pause, now_ms=now) == NO_PAUSE
 
 
+def test_a_list_or_a_look_up_that_is_refused_alone_opens_a_pause_and_does_not_lengthen_it() -> None:
+    pause, now, lengths = NO_PAUSE, NOW, []
+    for count in range(1, 5):
+        pause = failed(pause, status=403, lengthens=False)
+        assert (pause.failures, pause.is_open) == (count, False)
+    for _ in range(12):
+        pause = failed(pause, status=403, lengthens=False, now_ms=now, draw=ALMOST_ONE)
+        assert pause.until_ms is not None
+        lengths.append(pause.until_ms - now)
+        now = pause.until_ms
+    assert lengths == [pytest.approx(32_000, abs=1)] * 12
+
+
 def test_a_probe_without_an_answer_keeps_the_reason_for_which_the_pause_was_opened() -> None:
     pause = failed(status=429)
     again = failed(pause, status=None, error_class="read_timeout", now_ms=NOW + HOUR)
