@@ -20,6 +20,7 @@ from reconcile import client
 from reconcile.client import CREATE_SECONDS, Client, Exchange
 from reconcile.errors import NotSent, OutcomeUnknown
 from reconcile.files import CHUNK, Files
+from reconcile.limits import Pause
 from reconcile.model import Absence, ResultRef
 from reconcile.peer import Peer
 from reconcile.provider import FilePart, HttpRequest, JsonLines, Multipart, Purpose
@@ -63,6 +64,7 @@ class Bench:
     seen: list[Seen] = field(default_factory=list)
     #: Answer before the body was read.
     answers_early: bool = False
+    status: int = 200
 
     def spool(self, data: bytes) -> None:
         path = self.root / SPOOL
@@ -72,7 +74,7 @@ class Bench:
     async def handle(self, request: web.Request) -> web.Response:
         body = b"" if self.answers_early else await request.read()
         self.seen.append(Seen(request.method, request.raw_path, CIMultiDict(request.headers), body))
-        return web.json_response({"id": "job-1"}, status=413 if self.answers_early else 200)
+        return web.json_response({"id": "job-1"}, status=413 if self.answers_early else self.status)
 
     async def fetch(self, name: str) -> int:
         """The status of the answer to a result fetch. Raises: NotSent."""
@@ -168,6 +170,19 @@ async def test_a_missing_input_is_our_own_fault(bench: Bench) -> None:
     assert exchange.error_class == "our_file"
     assert bench.seen == []
     assert bench.peer.pause.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("purpose", "failures"), [(Purpose.STATUS, 6), (Purpose.CREATE, 6), (Purpose.LIST, 5), (Purpose.LOOKUP, 5)]
+)
+async def test_a_probe_that_may_be_refused_alone_makes_the_pause_no_longer(
+    bench: Bench, purpose: Purpose, failures: int
+) -> None:
+    """An account may forbid its list and nothing else: creates and cancels must not wait ever longer for that."""
+    bench.peer.pause = Pause(until_ms=1, reason="failures: http_500", failures=5, opened_at_ms=0)
+    bench.status = 403
+    bench.client.note(bench.peer, await bench.client.send(bench.peer, OP, HttpRequest("GET", "messages", purpose)))
+    assert bench.peer.pause.failures == failures
 
 
 @pytest.mark.parametrize("absence", [Absence.MISSING, Absence.MOVED])
