@@ -6,25 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconcile.model import UnixMs
+from reconcile.store.kept import RequestRecord
 from reconcile.store.reading import Reader
 
 #: Requests and observations shown beside a question, the newest. 10: arbitrary; the rest has pages of its own.
 SHOWN: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """One request that was kept, without its bytes."""
-
-    request_id: str
-    purpose: str
-    attempt: int
-    sent_at: UnixMs
-    ended_at: UnixMs
-    status: int | None
-    error_class: str | None
-    remote_request_id: str | None
-    credential: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +30,7 @@ class Noted:
 class Grounds:
     """Both, oldest first."""
 
-    requests: tuple[Sent, ...] = ()
+    requests: tuple[RequestRecord, ...] = ()
     observations: tuple[Noted, ...] = ()
 
 
@@ -66,9 +52,9 @@ _OBSERVATIONS: Final = (
 async def load(reader: Reader, operation_ids: Sequence[str]) -> dict[str, Grounds]:
     """The grounds of each operation named, in two statements for all."""
     ids = json.dumps(list(operation_ids))
-    sent: dict[str, list[Sent]] = {}
+    sent: dict[str, list[RequestRecord]] = {}
     for operation_id, *columns in await reader.execute_fetchall(_REQUESTS, (ids, SHOWN)):
-        sent.setdefault(operation_id, []).append(Sent(*columns))
+        sent.setdefault(operation_id, []).append(RequestRecord(*columns))
     noted: dict[str, list[Noted]] = {}
     for operation_id, *columns in await reader.execute_fetchall(_OBSERVATIONS, (ids, SHOWN)):
         noted.setdefault(operation_id, []).append(Noted(*columns))

@@ -791,7 +791,11 @@ async def test_s36_a_link_in_place_of_an_input_is_not_followed(tmp_path: Path) -
         spooled.unlink()
         spooled.symlink_to(tmp_path / "private")
         async with running(tmp_path / "state", providers=providers, clock=clock, worker=True, seed=2) as ground:
-            await asyncio.sleep(0.3)
+
+            async def was_tried() -> bool:
+                return (await ground.row(operation)).schedule.errors > 0
+
+            await until(was_tried)
             assert not [body for body in peer.uploads if b"nobody may upload" in body]
             assert (await ground.row(operation)).state == "create_pending"
 
