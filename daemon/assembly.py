@@ -1,6 +1,5 @@
 """The rooms of one process put together, the same in production and in a simulated world: only the seams differ."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -10,6 +9,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from daemon import own_secrets
 from daemon.config import Config, ProviderConfig
 from daemon.standing import Standing, held_against
 from handlers.api.app import build_local_app
@@ -21,9 +21,10 @@ from reconcile.client import Client
 from reconcile.collect import Caps, Collector
 from reconcile.contract import Contract
 from reconcile.desk import Desk
-from reconcile.errors import ConfigError, StoreError
+from reconcile.errors import StoreError
 from reconcile.files import Files
 from reconcile.ingest import Ingest, judge_by
+from reconcile.notary import Notary
 from reconcile.pace_keeper import PaceKeeper
 from reconcile.paces import Paces
 from reconcile.peer import Peer, served_by
@@ -74,6 +75,8 @@ class Daemon:
     public: web.Application
     local: web.Application
     token: str
+    #: Of the key that signs checkpoints: who checks them needs it from a second place than the file.
+    audit_public_key: str
     standing: Standing
     clock: Clock
     supervisor: Supervisor
@@ -121,7 +124,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     peers = {p.name: _peer(p) for p in _sorted(config)}
     files = Files(config.state_dir, seams.supervisor, seams.file_hook)
     files.prepare()
-    token = config.api_token or _own_token(config.state_dir, seams.dice)
+    token, audit_key = own_secrets.api_token(config, seams.dice), own_secrets.audit_key(config, seams.dice)
     changes = Changes()
     alarm = _Alarm()
     paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()}, served_by(peers.values()))
@@ -201,7 +204,13 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         log=seams.log,
     )
     alarm.look = watchman.wake
-    upkeep = Upkeep(store=store, files=files, collector=collector)
+    upkeep = Upkeep(
+        store=store,
+        files=files,
+        collector=collector,
+        notary=Notary(record=store.record, key=audit_key, clock=seams.clock, log=seams.log),
+        log=seams.log,
+    )
     return Daemon(
         store=store,
         peers=peers,
@@ -217,6 +226,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         public=_public(config, seams, peers, ingest, store),
         local=_local(config, seams, store, ingest, changes, files, peers, token=token, hosts=local_hosts),
         token=token,
+        audit_public_key=audit_key.public_key,
         standing=stands,
         clock=seams.clock,
         supervisor=seams.supervisor,
@@ -297,21 +307,3 @@ def _sorted(config: Config) -> list[Any]:
 
 def _contracts(peers: Mapping[str, Peer]) -> Callable[[str], Contract]:
     return lambda provider: peers[provider].provider.contract
-
-
-def _own_token(state_dir: Path, dice: Dice) -> str:
-    """The token of the local API, made on the first start; readable by its owner only. Raises: ConfigError, OSError."""
-    path = state_dir / "api-token"
-    if path.exists() and path.stat().st_size:
-        if path.stat().st_mode & 0o077:
-            raise ConfigError(str(path), "", "a token file that others can read", "mode 0600")
-        return path.read_text(encoding="ascii").strip()
-    token = dice.identifier("") + dice.identifier("")
-    temp = state_dir / "tmp" / "api-token"
-    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(fd, "w", encoding="ascii") as file:  # noqa: PTH123 - by descriptor
-        file.write(token + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temp.rename(path)
-    return token

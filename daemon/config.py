@@ -11,6 +11,7 @@ from typing import Any, Final
 from yarl import URL
 
 from daemon.sections import Section, Sources
+from reconcile.checkpoint import AuditKey
 from reconcile.contract import Contract
 from reconcile.errors import ConfigError, SecretInvalid
 from reconcile.given import spelled
@@ -23,6 +24,8 @@ from reconcile.signatures import ED25519_KEY_BYTES, MIN_HMAC_KEY_BYTES, Key, rea
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
 #: Looks at a job within the time for which its provider keeps the results. 4: arbitrary; one of them may fail.
 LOOKS_WHILE_KEPT: Final = 4
+#: How long ended operations are kept, ms. 90 d: interface's default.
+FINISHED_MS: Final = 90 * 86_400_000
 _SECRET_SHAPES: Final = (
     f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whpk_` followed by base64 of"
     f" {ED25519_KEY_BYTES}, and nothing around it"
@@ -88,6 +91,10 @@ class Config:
     #: What waits for a person ends by itself after this, ms; None: what the contract says.
     attention_within_ms: int | None
     providers: Mapping[str, ProviderConfig]
+    #: How long ended operations are kept, ms.
+    finished_ms: int
+    #: What signs checkpoints; None: a key of the daemon's own, in the state directory.
+    audit_key: AuditKey | None = field(repr=False)
     #: Every secret that was read, so that none reaches a log or the database.
     secrets: tuple[str, ...] = field(repr=False)
 
@@ -148,10 +155,20 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
         ),
         attention_within_ms=attention_ms,
         providers={name: _provider(name, section, attention_ms) for name, section in top.sections("providers")},
+        finished_ms=top.section("retention").duration_ms("finished", FINISHED_MS),
+        audit_key=_audit_key(top.section("audit")),
         secrets=(),
     )
     top.refuse_unknown()
     return replace(config, secrets=tuple(sources.secrets))
+
+
+def _audit_key(section: Section) -> AuditKey | None:
+    pem = section.pem_or_none("key")
+    try:
+        return None if pem is None else AuditKey.read(pem)
+    except SecretInvalid as fault:
+        raise section.fault("key", str(fault), "an Ed25519 private key in PEM form") from fault
 
 
 def _listener(section: Section, default: str, *, must_be_local: bool = False) -> Listener:

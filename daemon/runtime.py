@@ -34,6 +34,10 @@ class SystemDice:
         """`prefix` and 128 random bits, hex."""
         return prefix + secrets.token_hex(16)
 
+    def seed(self) -> bytes:
+        """32 random bytes."""
+        return secrets.token_bytes(32)
+
     def trace_id(self) -> str:
         """32 hex digits, not all zero."""
         return f"{secrets.randbits(127) + 1:032x}"

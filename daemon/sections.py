@@ -146,6 +146,13 @@ class Section:
             return None
         return self._secret(key, self._table[key], base)
 
+    def pem_or_none(self, key: str) -> str | None:
+        """A key in PEM form, from where secrets come from. None where the key is absent."""
+        self._known.add(key)
+        if key not in self._table:
+            return None
+        return self._secret(key, self._table[key], None, is_pem=True)
+
     def secret_name(self, key: str) -> str | None:
         """Where a secret comes from, in words that may be recorded."""
         value = self._table.get(key)
@@ -161,7 +168,7 @@ class Section:
             raise self.fault(key, "a value of another shape", expected)
         return [(f"{key}[{i}]", self._secret(f"{key}[{i}]", value, None)) for i, value in enumerate(values)]
 
-    def _secret(self, key: str, value: Any, base: Path | None) -> str:
+    def _secret(self, key: str, value: Any, base: Path | None, *, is_pem: bool = False) -> str:
         expected = 'a secret as { env = "NAME" }, { credential = "NAME" } or { file = "PATH" }'
         if not isinstance(value, Mapping) or len(value) != 1:
             raise self.fault(key, "a value of another shape", expected)
@@ -169,9 +176,10 @@ class Section:
         if source not in ("env", "credential", "file") or not isinstance(name, str) or not name:
             raise self.fault(key, "a value of another shape", expected)
         secret = self._read_secret(key, source, name, base).strip("\n")
-        if not secret or not secret.isprintable():
+        lines = secret.split("\n") if is_pem else [secret]
+        if not secret or not all(line.isprintable() for line in lines):
             raise self.fault(key, "an empty or unprintable secret", f"a secret in {source} {name}")
-        self._sources.secrets.append(secret)
+        self._sources.secrets += [line for line in lines if not line.startswith("-----")]
         return secret
 
     def _read_secret(self, key: str, source: str, name: str, base: Path | None) -> str:

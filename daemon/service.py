@@ -90,28 +90,39 @@ async def _run(
         loop.add_signal_handler(name, _stop_all, stop, daemon)
     runners = [make_runner(app, public=app is daemon.public, log=seams.log) for app in (daemon.local, daemon.public)]
     notifier = Notifier()
-    worker = seams.supervisor.start("worker", daemon.worker.run(stop))
-    watchman = seams.supervisor.start("watchman", daemon.watchman.run(stop))
+    at_work = {
+        seams.supervisor.start("worker", daemon.worker.run(stop)),
+        seams.supervisor.start("watchman", daemon.watchman.run(stop)),
+    }
     try:
         local = await listen(runners[0], sockets[0])
         public = await listen(runners[1], sockets[1])
-        seams.log.info("ready", version=version(), api=local, webhooks=public, providers=sorted(config.providers))
+        seams.log.info(
+            "ready",
+            version=version(),
+            api=local,
+            webhooks=public,
+            providers=sorted(config.providers),
+            audit_key=daemon.audit_public_key,
+        )
         for event, fields in warnings_of(config):
             seams.log.warning(event, **fields)
         notifier.send("READY=1")
         on_ready(local, public)
+        at_work.add(seams.supervisor.start("keeping", daemon.upkeep.run(stop)))
         stopped = seams.supervisor.start("stop", _waited(stop))
-        await asyncio.wait({worker, watchman, writer, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({*at_work, writer, stopped}, return_when=asyncio.FIRST_COMPLETED)
         notifier.send("STOPPING=1")
         seams.log.info("stopping")
     finally:
         _stop_all(stop, daemon)
         for runner in reversed(runners):
             await runner.cleanup()
-        await asyncio.wait({worker, watchman})
+        await asyncio.wait(at_work)
+        await daemon.upkeep.close()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(name)
-    for task in (worker, watchman):
+    for task in at_work:
         if (fault := task.exception()) is not None:
             raise fault
 

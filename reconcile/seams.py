@@ -33,6 +33,10 @@ class Dice(Protocol):
         """`prefix` and 128 random bits in lower-case letters and digits."""
         ...
 
+    def seed(self) -> bytes:
+        """32 random bytes, out of which a key grows."""
+        ...
+
     def trace_id(self) -> str:
         """32 hex digits, not all zero (W3C trace context)."""
         ...

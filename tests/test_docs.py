@@ -101,7 +101,7 @@ def test_every_configuration_key_stands_in_the_readme() -> None:
     source = (ROOT / "daemon" / "config.py").read_text(encoding="utf-8")
     keys = set(
         re.findall(
-            r'\.(?:text|text_or_none|texts|whole|number|duration_ms|size|secret_or_none|secrets|choice|flag)\("([a-z_]+)"',
+            r'\.(?:text|text_or_none|texts|whole|number|duration_ms|size|secret_or_none|secrets|pem_or_none|choice|flag)\("([a-z_]+)"',
             source,
         )
     )

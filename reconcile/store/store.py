@@ -38,6 +38,7 @@ from reconcile.store.kept import Seen
 from reconcile.store.notices import Acknowledgement, Conditions
 from reconcile.store.providers import Known
 from reconcile.store.reading import Reader, store_error
+from reconcile.store.record import Record
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.sweeps import Sweeps
@@ -64,6 +65,7 @@ class Store:
         sweeps: Sweeps,
     ) -> None:
         self.sweeps = sweeps
+        self.record = Record(group, scanner)
         self._group = group
         self._writer = writer
         self._reader = reader

@@ -83,6 +83,9 @@ class CountingDice:
     def identifier(self, prefix: str) -> str:
         return f"{prefix}{next(self._numbers):06d}"
 
+    def seed(self) -> bytes:
+        return bytes(32)
+
     def trace_id(self) -> str:
         return f"{next(self._numbers):032x}"
 

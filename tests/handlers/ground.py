@@ -88,12 +88,16 @@ class SeededDice:
 
     def __init__(self, seed: int = 1) -> None:
         self._random = random.Random(seed)
+        self._seed = random.Random(f"{seed}/seed").randbytes(32)
 
     def draw(self) -> float:
         return self._random.random()
 
     def identifier(self, prefix: str) -> str:
         return f"{prefix}{self._random.getrandbits(128):032x}"
+
+    def seed(self) -> bytes:
+        return self._seed
 
     def trace_id(self) -> str:
         return f"{self._random.getrandbits(128) or 1:032x}"

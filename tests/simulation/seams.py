@@ -39,6 +39,7 @@ class SeededDice:
 
     def __init__(self, seed: int | str) -> None:
         self._random = random.Random(seed)
+        self._seed = random.Random(f"{seed}/seed").randbytes(32)
 
     def draw(self) -> float:
         """A number in [0, 1)."""
@@ -47,6 +48,10 @@ class SeededDice:
     def identifier(self, prefix: str) -> str:
         """`prefix` and 26 letters and digits."""
         return prefix + base64.b32encode(self._random.randbytes(16)).decode().rstrip("=").lower()
+
+    def seed(self) -> bytes:
+        """32 bytes; the same each time, so that no other draw depends on whether it was asked for."""
+        return self._seed
 
     def trace_id(self) -> str:
         """32 hex digits, not all zero."""

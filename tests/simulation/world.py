@@ -242,6 +242,7 @@ class Process:
         await daemon.recover()
         worker = self.supervisor.start("worker", daemon.worker.run(stop))
         watchman = self.supervisor.start("watchman", daemon.watchman.run(stop))
+        upkeep = self.supervisor.start("keeping", daemon.upkeep.run(stop))
         async with AsyncExitStack() as listeners:
             await listeners.enter_async_context(self._served(daemon.local, DAEMON, API_PORT))
             await listeners.enter_async_context(self._served(daemon.public, DAEMON, HOOKS_PORT))
@@ -249,7 +250,8 @@ class Process:
             stop.set()
             daemon.worker.wake(0)
             daemon.watchman.wake()
-        await asyncio.wait({worker, watchman})
+        await asyncio.wait({worker, watchman, upkeep})
+        await daemon.upkeep.close()
         daemon.store.stop()
         await asyncio.wait({writer})
         writer.result()

@@ -1,0 +1,40 @@
+"""What follows from a history alone: the state, the job, the outcome and the deadlines of its operation (N27)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconcile.model import Deadlines, Operation
+
+
+@dataclass(slots=True)
+class Fold:
+    """One operation's history, taken row by row, oldest first."""
+
+    state: str | None = None
+    remote_job_id: str | None = None
+    outcome: str | None = None
+    deadlines: Mapping[str, Any] | None = None
+
+    def take(self, kind: str, to_state: str | None, facts: Mapping[str, Any]) -> None:
+        """The next row. What a row's facts do not name stays as it was."""
+        if kind == "move":
+            self.state = to_state
+        self.remote_job_id = facts.get("remote_job_id", self.remote_job_id)
+        self.outcome = facts.get("outcome", self.outcome)
+        self.deadlines = facts.get("deadlines", self.deadlines)
+
+    def difference(self, op: Operation) -> str | None:
+        """The first thing in which the row is not what its history tells, in words; None where it is."""
+        told: Mapping[str, Any] = self.deadlines or {}
+        deadlines = {name: told.get(name) for name in Deadlines.__slots__}
+        pairs: list[tuple[str, Any, Any]] = [
+            ("state", op.state.value, self.state),
+            ("remote_job_id", op.remote_job_id, self.remote_job_id),
+            ("outcome", op.outcome, self.outcome),
+        ]
+        pairs += [(f"{name} deadline", op.deadline(name), at) for name, at in deadlines.items()]
+        for name, stands, folded in pairs:
+            if stands != folded:
+                return f"its {name} is {stands}, and its history tells {folded}"
+        return None

@@ -1,0 +1,47 @@
+"""What makes the record last, as everyone outside the store sees it: checkpoints over its chains."""
+
+from reconcile.checkpoint import Head, PrunedHead, SignedCheckpoint
+from reconcile.store import checkpoints
+from reconcile.store.checkpoints import Gathering
+from reconcile.store.reading import Reader
+from reconcile.store.writer import GroupCommit
+
+
+class Record:
+    """The record's own business, on the one writer and the connection for long reads. All may raise StoreError."""
+
+    def __init__(self, group: GroupCommit, reader: Reader) -> None:
+        self._group = group
+        self._reader = reader
+
+    async def last_checkpoint(self) -> SignedCheckpoint | None:
+        """The newest checkpoint; None before the first."""
+        return await checkpoints.last(self._reader)
+
+    async def last_position(self) -> int:
+        """The newest history position."""
+        return await checkpoints.last_position(self._reader)
+
+    async def has_unsigned_pruning(self) -> bool:
+        """Whether chains were pruned that no checkpoint tells of yet."""
+        return await checkpoints.has_unsigned_pruning(self._reader)
+
+    async def gather_heads(self, number: int, *, after: int, upto: int) -> int:
+        """Take a slice of heads under `number`; the position up to which they are taken."""
+        return int(await self._group.write(checkpoints.GATHER, Gathering(number, after, upto)))
+
+    async def gather_pruned(self, number: int) -> int:
+        """Take a slice of what was pruned under `number`; how many, 0 when none is left."""
+        return int(await self._group.write(checkpoints.GATHER_PRUNED, number))
+
+    async def heads(self, number: int, *, after: str) -> list[Head]:
+        """A slice of the heads under `number`, in the order of their operations' ids."""
+        return await checkpoints.heads(self._reader, number, after=after)
+
+    async def pruned_heads(self, number: int, *, after: str) -> list[PrunedHead]:
+        """A slice of what was pruned under `number`, in the order of the operations' ids."""
+        return await checkpoints.pruned_heads(self._reader, number, after=after)
+
+    async def keep_checkpoint(self, signed: SignedCheckpoint) -> None:
+        """Keep a signed checkpoint."""
+        await self._group.write(checkpoints.KEEP, signed)
