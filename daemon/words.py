@@ -197,6 +197,9 @@ def status(body: dict[str, Any]) -> str:
         "operations: " + (", ".join(f"{n} {state}" for state, n in sorted(body["operations"].items())) or "none"),
         f"due now: {body['due']['count']} (lag {body['due']['lag_seconds']} s), in the inbox: {body['inbox']}",
     ]
+    if body["checkpoint"] is not None:
+        signed = body["checkpoint"]
+        lines.append(f"checkpoint {signed['number']} of {signed['at']}: {signed['hash']}")
     for name, provider in body["providers"].items():
         hooks = provider["webhooks"]
         missing = ", MISSING in the configuration" if provider["missing"] else ""

@@ -391,6 +391,15 @@ async def test_status_tells_what_was_refused_and_what_was_missed(ground: Ground,
     await ground.hook(b"{}", {})
     assert await shell.run("status") == 0
     assert "1 refused, 0 missed" in shell.out
+    assert "checkpoint" not in shell.out
+
+
+async def test_status_names_the_newest_checkpoint(ground: Ground, shell: Shell) -> None:
+    await ground.start()
+    await ground.daemon.upkeep.close()
+    assert await shell.run("status") == 0
+    ((digest,),) = ground.rows("SELECT hash FROM checkpoints")
+    assert f"checkpoint 1 of 2026-11-29T12:00:00.000Z: {digest}" in shell.out
 
 
 def test_one_of_a_thing_is_one_thing() -> None:

@@ -1072,6 +1072,16 @@ async def test_status_counts_what_there_is(ground: Ground) -> None:
     assert body["uptime_seconds"] == 5
     assert body["providers"].keys() == {"openai"}
     assert body["version"]
+    assert body["checkpoint"] is None
+
+
+async def test_status_shows_the_newest_checkpoint_for_a_second_place(ground: Ground) -> None:
+    await ground.start()
+    await ground.daemon.upkeep.close()
+    ((digest, key),) = ground.rows("SELECT hash, public_key FROM checkpoints")
+    at = "2026-11-29T12:00:00.000Z"
+    expected = {"number": 1, "at": at, "position": 1, "hash": digest, "public_key": key}
+    assert (await ground.get("/v1/status"))["checkpoint"] == expected
 
 
 async def test_status_tells_how_each_provider_fares(ground: Ground) -> None:
