@@ -1,4 +1,4 @@
-"""Opening the file: settings of a connection, and numbered migrations that run whole or not at all."""
+"""Opening the file: settings of a connection, and numbered migrations that run together, whole or not at all."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Any, Final, Protocol
 
 from reconcile.errors import SchemaTooNew
+from reconcile.store import early
 
 #: "recd" in ASCII: marks the file as ours, so that a wrong path is told before anything is written.
 APPLICATION_ID: Final = 0x72656364
@@ -73,8 +74,7 @@ def prepare_writer(connection: sqlite3.Connection) -> None:
     _refuse_strangers(connection, len(known))
     for setting in settings:
         _set(connection, setting)
-    for number, script in known:
-        _migrate(connection, number, script)
+    _upgrade(connection, known)
 
 
 def _refuse_strangers(connection: sqlite3.Connection, newest: int) -> None:
@@ -104,16 +104,22 @@ def _set(connection: sqlite3.Connection, setting: str) -> None:
     connection.execute(setting).fetchall()
 
 
-def _migrate(connection: sqlite3.Connection, number: int, script: str) -> None:
-    """One migration, whole or not at all, atomic with its version; nothing where another opener has run it."""
+def _upgrade(connection: sqlite3.Connection, known: list[tuple[int, str]]) -> None:
+    """Everything that the file lacks in one transaction, atomic with the version: a file half-way is of no release.
+
+    Nothing where another opener has done it.
+    """
     with _transaction(connection) as done:
-        if _number(connection, "PRAGMA user_version") >= number:
+        version = _number(connection, "PRAGMA user_version")
+        scripts = [*early.mends(connection, version), *(script for number, script in known if number > version)]
+        if not scripts:
             done("ROLLBACK")
             return
-        for statement in _statements(script):
-            connection.execute(statement)
+        for script in scripts:
+            for statement in _statements(script):
+                connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute(f"PRAGMA user_version = {len(known)}")
         done("COMMIT")
 
 

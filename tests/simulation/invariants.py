@@ -158,7 +158,8 @@ def n7_moves_are_legal(view: View) -> Iterator[str]:
         for row in moves(view, op):
             if row["from_state"] != standing:
                 yield f"{op['operation_id']} seq {row['seq']} starts in {row['from_state']}, not in {standing}"
-            legal = {"create_pending"} if standing is None else {s.value for s in TRANSITIONS[State(standing)]}
+            first = "accepted" if op["living"].get("adopted") else "create_pending"
+            legal = {first} if standing is None else {s.value for s in TRANSITIONS[State(standing)]}
             if row["to_state"] not in legal:
                 yield f"{op['operation_id']} seq {row['seq']}: no arrow from {standing} to {row['to_state']}"
             standing = row["to_state"]
