@@ -1,6 +1,7 @@
 """The rooms of one process put together, the same in production and in a simulated world: only the seams differ."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,7 @@ from handlers.api.deps import LocalDeps
 from handlers.webhooks import PublicDeps, build_public_app
 from reconcile.absence import origin_of
 from reconcile.changes import Changes
+from reconcile.checkpoint import AuditKey
 from reconcile.client import Client
 from reconcile.collect import Caps, Collector
 from reconcile.contract import Contract
@@ -123,8 +125,6 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     redactor = Redactor(config.secrets)
     peers = {p.name: _peer(p) for p in _sorted(config)}
     files = Files(config.state_dir, seams.supervisor, seams.file_hook)
-    files.prepare()
-    token, audit_key = own_secrets.api_token(config, seams.dice), own_secrets.audit_key(config, seams.dice)
     changes = Changes()
     alarm = _Alarm()
     paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()}, served_by(peers.values()))
@@ -139,7 +139,11 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         on_done=reporter,
         hooks=seams.hooks,
     )
-    stands = await held_against(store, config, peers)
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(store.close)
+        token, audit_key = _move_in(config, files, seams.dice)
+        stands = await held_against(store, config, peers)
+        undo.pop_all()
     client = Client(
         connector=seams.connector,
         clock=seams.clock,
@@ -232,6 +236,12 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         supervisor=seams.supervisor,
         log=seams.log,
     )
+
+
+def _move_in(config: Config, files: Files, dice: Dice) -> tuple[str, AuditKey]:
+    """Folders and secrets of our own, only once the file was taken: a newer release's is left alone, and all by it."""
+    files.prepare()
+    return own_secrets.api_token(config, dice), own_secrets.audit_key(config, dice)
 
 
 def _public(config: Config, seams: Seams, peers: Mapping[str, Peer], ingest: Ingest, store: Store) -> web.Application:

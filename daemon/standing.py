@@ -40,16 +40,12 @@ class Standing:
 
 
 async def held_against(store: Store, config: Config, peers: dict[str, Peer]) -> Standing:
-    """What this start stands on; the peers that are missing are added to `peers`. The store is closed on a refusal.
+    """What this start stands on; the peers that are missing are added to `peers`.
 
     Raises: ConfigError, StoreError.
     """
-    try:
-        known = {name: each.kind for name, each in (await store.known_providers()).items()}
-        stands = _standing(config, list(peers.values()), known, await store.open_at())
-    except BaseException:
-        await store.close()
-        raise
+    known = {name: each.kind for name, each in (await store.known_providers()).items()}
+    stands = _standing(config, list(peers.values()), known, await store.open_at())
     peers |= _missing_peers(config, known)
     return stands
 

@@ -2,8 +2,9 @@
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from reconcile.errors import SchemaTooNew
@@ -78,12 +79,24 @@ def prepare_writer(connection: sqlite3.Connection) -> None:
 
 
 def _refuse_strangers(connection: sqlite3.Connection, newest: int) -> None:
-    """Look under the write lock: another opener may be making the file at this moment."""
+    """Look before anything is written, and under the write lock: another opener may be making the file just now."""
+    path = str(connection.execute("PRAGMA database_list").fetchone()[2])
+    journal = Path(f"{path}-wal")
+    if journal.exists() and journal.stat().st_size:
+        # Left by a killed writer, of whatever release: the last writer that closes would write it into the file.
+        uri = f"{Path(path).absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as reader:
+            reader.execute("BEGIN")  # one snapshot
+            _refuse_stranger(reader, newest)
     with _transaction(connection) as done:
-        version = _number(connection, "PRAGMA user_version")
-        application = _number(connection, "PRAGMA application_id")
-        tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
+        _refuse_stranger(connection, newest)
         done("ROLLBACK")
+
+
+def _refuse_stranger(connection: sqlite3.Connection, newest: int) -> None:
+    version = _number(connection, "PRAGMA user_version")
+    application = _number(connection, "PRAGMA application_id")
+    tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
     if application != APPLICATION_ID and (application or version or tables):
         raise SchemaTooNew("the file is a database of some other program")
     if version > newest:
