@@ -6,14 +6,16 @@ chain that is right in itself, so `verify` also takes a head and a length that w
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 #: What stands before the first row of each chain.
 GENESIS: Final = "0" * 64
 #: The `seq` of a chain's first row.
 FIRST_SEQ: Final = 1
+#: A value that no column of ours can hold (bytes, written by somebody else) is spelled as no column's value is.
+_spell: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=lambda value: [repr(value)]).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,70 +39,94 @@ class ChainedRow:
     #: Canonical JSON, hashed as text: re-reading it must never be needed to verify.
     facts: str
 
+    def fields(self) -> tuple[Any, ...]:
+        """Its fields in the order in which they are hashed: as they stand above."""
+        return (
+            self.position,
+            self.operation_id,
+            self.seq,
+            self.at,
+            self.actor,
+            self.kind,
+            self.from_state,
+            self.to_state,
+            self.cause,
+            self.remote_job_id,
+            self.reason,
+            self.facts,
+        )
+
 
 def row_hash(previous: str, row: ChainedRow) -> str:
     """SHA-256, hex, over the hash before and the row as one JSON array.
 
     An array frames its fields: no two rows that differ anywhere share their bytes, however text moves between fields.
     """
-    fields = (
-        row.position,
-        row.operation_id,
-        row.seq,
-        row.at,
-        row.actor,
-        row.kind,
-        row.from_state,
-        row.to_state,
-        row.cause,
-        row.remote_job_id,
-        row.reason,
-        row.facts,
-    )
-    spelled = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return fields_hash(previous, row.fields())
+
+
+def fields_hash(previous: str, fields: Sequence[Any]) -> str:
+    """As `row_hash`, of `ChainedRow.fields`."""
     # surrogatepass: verification meets whatever somebody wrote into the file, and must name the row, not fall over it.
-    return hashlib.sha256(
-        previous.encode("utf-8", "surrogatepass") + spelled.encode("utf-8", "surrogatepass")
-    ).hexdigest()
+    return hashlib.sha256((previous + _spell(fields)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Chain:
+    """One operation's chain as it is walked, row by row: a chain of any length needs the memory of one row."""
+
+    __slots__ = ("head", "operation_id", "position", "seq")
+
+    def __init__(self, operation_id: str) -> None:
+        self.operation_id = operation_id
+        #: The last row's hash, number and position; without a row what stands before the first.
+        self.head, self.seq, self.position = GENESIS, FIRST_SEQ - 1, 0
+
+    @property
+    def last(self) -> str:
+        """The last row by name."""
+        return _named(self.seq, self.operation_id, self.position) if self.seq else f"no row of {self.operation_id}"
+
+    def take(self, fields: Sequence[Any], stored: str) -> str | None:
+        """The next row, as `ChainedRow.fields`, with its stored hash; words naming it where it does not follow."""
+        position, operation_id, seq = fields[:3]
+        if operation_id != self.operation_id:
+            named = _named(seq, operation_id, position)
+            return f"{named}: belongs to another operation than the rows before it ({self.operation_id})"
+        if seq != self.seq + 1:
+            return f"{_named(seq, operation_id, position)}: out of order, row {self.seq + 1} was expected"
+        if self.seq and position <= self.position:
+            return f"{_named(seq, operation_id, position)}: its position does not follow {self.position}"
+        if fields_hash(self.head, fields) != stored:
+            return f"{_named(seq, operation_id, position)}: its hash does not fit"
+        self.head, self.seq, self.position = stored, seq, position
+        return None
+
+    def end(self, *, head: str | None, length: int | None) -> str | None:
+        """Words where the chain does not end as a second place knows it; None: not known."""
+        if length is not None and self.seq < length:
+            return (
+                f"{self.last}: the chain ends here after {self.seq} rows, {length} were recorded: its tail is cut"
+            )
+        if length is not None and self.seq > length:
+            return f"{self.last}: the chain has {self.seq} rows, only {length} were recorded"
+        if head is not None and self.head != head:
+            return f"{self.last}: the chain ends here, but another head was recorded"
+        return None
 
 
 def verify(rows: Iterable[tuple[ChainedRow, str]], *, head: str | None, length: int | None) -> str | None:
     """None where one operation's rows, each with its stored hash, are whole; else words naming the first bad row.
 
-    `head` and `length` are the last hash and the number of rows as a second place knows them; None: not known. Rows are
-    taken one by one, so a chain of any length needs the memory of one row.
+    `head` and `length` are the last hash and the number of rows as a second place knows them; None: not known.
     """
-    previous, last, count = GENESIS, None, 0
+    chain: Chain | None = None
     for row, stored in rows:
-        fault = _fault(row, stored, previous, last)
+        chain = chain or Chain(row.operation_id)
+        fault = chain.take(row.fields(), stored)
         if fault is not None:
             return fault
-        previous, last, count = stored, row, count + 1
-    return _fault_of_the_end(last, previous, count, head, length)
+    return (chain or Chain("the operation")).end(head=head, length=length)
 
 
-def _fault(row: ChainedRow, stored: str, previous: str, last: ChainedRow | None) -> str | None:
-    name = f"row {row.seq} of {row.operation_id} (position {row.position})"
-    expected_seq = FIRST_SEQ if last is None else last.seq + 1
-    if last is not None and row.operation_id != last.operation_id:
-        return f"{name}: belongs to another operation than the rows before it ({last.operation_id})"
-    if row.seq != expected_seq:
-        return f"{name}: out of order, row {expected_seq} was expected"
-    if last is not None and row.position <= last.position:
-        return f"{name}: its position does not follow {last.position}"
-    if row_hash(previous, row) != stored:
-        return f"{name}: its hash does not fit"
-    return None
-
-
-def _fault_of_the_end(
-    last: ChainedRow | None, last_hash: str, count: int, head: str | None, length: int | None
-) -> str | None:
-    name = "no row" if last is None else f"row {last.seq} of {last.operation_id} (position {last.position})"
-    if length is not None and count < length:
-        return f"{name}: the chain ends here after {count} rows, {length} were recorded: its tail is cut"
-    if length is not None and count > length:
-        return f"{name}: the chain has {count} rows, only {length} were recorded"
-    if head is not None and last_hash != head:
-        return f"{name}: the chain ends here, but another head was recorded"
-    return None
+def _named(seq: object, operation_id: object, position: object) -> str:
+    return f"row {seq} of {operation_id} (position {position})"
