@@ -104,9 +104,7 @@ class Chain:
     def end(self, *, head: str | None, length: int | None) -> str | None:
         """Words where the chain does not end as a second place knows it; None: not known."""
         if length is not None and self.seq < length:
-            return (
-                f"{self.last}: the chain ends here after {self.seq} rows, {length} were recorded: its tail is cut"
-            )
+            return f"{self.last}: the chain ends here after {self.seq} rows, {length} were recorded: its tail is cut"
         if length is not None and self.seq > length:
             return f"{self.last}: the chain has {self.seq} rows, only {length} were recorded"
         if head is not None and self.head != head:

@@ -162,7 +162,13 @@ def fault_of(signed: SignedCheckpoint, before: SignedCheckpoint | None) -> str |
         return f"{name}: it does not follow the one before"
     if checkpoint.position < position:
         return f"{name}: it covers less than the one before"
-    if checkpoint.hash != signed.hash:
+    return own_fault(signed)
+
+
+def own_fault(signed: SignedCheckpoint) -> str | None:
+    """Why a checkpoint is not what was signed, whatever stood before it; None where it is."""
+    name = f"checkpoint {signed.checkpoint.number}"
+    if signed.checkpoint.hash != signed.hash:
         return f"{name}: its hash does not fit"
     if not _is_signed(signed):
         return f"{name}: its signature does not fit"

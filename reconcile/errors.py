@@ -118,6 +118,10 @@ class SchemaTooNew(StoreError):
     """The file was written by a later release; nothing was touched."""
 
 
+class RecordDamaged(StoreError):
+    """The record is not as it was written: the message names the first thing in it that is not."""
+
+
 class AlreadyRunning(StoreError):
     """Another daemon holds the lock of this state directory."""
 

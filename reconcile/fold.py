@@ -26,14 +26,20 @@ class Fold:
 
     def difference(self, op: Operation) -> str | None:
         """The first thing in which the row is not what its history tells, in words; None where it is."""
-        told: Mapping[str, Any] = self.deadlines or {}
-        deadlines = {name: told.get(name) for name in Deadlines.__slots__}
+        deadlines = {name: op.deadline(name) for name in Deadlines.__slots__}
+        return self.difference_from(op.state.value, op.remote_job_id, op.outcome, deadlines)
+
+    def difference_from(
+        self, state: object, remote_job_id: object, outcome: object, deadlines: Mapping[str, Any]
+    ) -> str | None:
+        """As `difference`, from a row's fields; a deadline that is not named does not run."""
+        told = self.deadlines if isinstance(self.deadlines, Mapping) else {}
         pairs: list[tuple[str, Any, Any]] = [
-            ("state", op.state.value, self.state),
-            ("remote_job_id", op.remote_job_id, self.remote_job_id),
-            ("outcome", op.outcome, self.outcome),
+            ("state", state, self.state),
+            ("remote_job_id", remote_job_id, self.remote_job_id),
+            ("outcome", outcome, self.outcome),
         ]
-        pairs += [(f"{name} deadline", op.deadline(name), at) for name, at in deadlines.items()]
+        pairs += [(f"{name} deadline", deadlines.get(name), told.get(name)) for name in Deadlines.__slots__]
         for name, stands, folded in pairs:
             if stands != folded:
                 return f"its {name} is {stands}, and its history tells {folded}"

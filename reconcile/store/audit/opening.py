@@ -1,0 +1,135 @@
+"""Opening the file to look at it: read-only, in one read transaction, leaving nothing beside it.
+
+Who reads a file in WAL mode makes `-wal` and `-shm` beside it and, without the right to write, cannot take them away
+again. Where no daemon has them open the file is whole in itself: it is read as it lies (`immutable`), and once more in
+the ordinary way where it turns out that a daemon has changed it meanwhile.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+from reconcile.errors import RecordDamaged, SchemaTooNew, StoreBusy, StoreError
+from reconcile.store.schema import APPLICATION_ID, READER_PRAGMAS, migrations
+from reconcile.store.store import read_only_uri
+
+T = TypeVar("T")
+
+#: The first schema that has checkpoints.
+CHECKPOINTS_SINCE: Final = 4
+#: What SQLite holds of the file: 16 MiB. Arbitrary; four times as much was measured to gain nothing.
+_CACHE: Final = "PRAGMA cache_size = -16384"
+#: Result codes that say nothing of the file: trying again may help.
+_PASSING: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+    }
+)
+
+
+def look_at(path: Path, look: Callable[[sqlite3.Connection], T]) -> T:
+    """What `look` gives of the file as it stands at one moment, whoever writes to it. It may be called twice.
+
+    Raises: OSError, where it cannot be opened at all; SchemaTooNew, also for a file of some other program; StoreBusy;
+    RecordDamaged; and whatever `look` raises.
+    """
+    with path.open("rb"):  # no file, a folder, no right to read: the system's own words are the best
+        pass
+    if any(Path(f"{path}{ending}").exists() for ending in ("-wal", "-journal")):
+        return _look(path, look, is_at_rest=False)
+    before = _state_of(path)
+    try:
+        answer = _look(path, look, is_at_rest=True)
+    except StoreError:
+        if _state_of(path) == before:
+            raise
+    else:
+        if _state_of(path) == before:
+            return answer
+    return _look(path, look, is_at_rest=False)
+
+
+def has_checkpoints(connection: sqlite3.Connection) -> bool:
+    """Whether the file is of a release that signs checkpoints."""
+    # Not by its version alone: a lower number there would hide them.
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checkpoints'").fetchone()
+    return found is not None or schema_of(connection) >= CHECKPOINTS_SINCE
+
+
+def schema_of(connection: sqlite3.Connection) -> int:
+    """The file's schema. Raises: SchemaTooNew, where it is not one of ours that this release knows."""
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.DatabaseError as fault:
+        if fault.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            raise SchemaTooNew("this is no database, or its very first bytes are damaged") from fault
+        raise
+    if application != APPLICATION_ID:
+        raise SchemaTooNew("this is no database of ours, or its first page is damaged")
+    newest = len(migrations())
+    if not 1 <= version <= newest:
+        raise SchemaTooNew(f"the file has schema {version}, this release knows {newest}: use the newer release")
+    return int(version)
+
+
+def told(fault: sqlite3.Error, near: str) -> StoreError:
+    """What an error of the database says: of the file, unless it is known to pass."""
+    code = getattr(fault, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in _PASSING:
+        return StoreBusy(f"the file cannot be read now: {fault}")
+    return RecordDamaged(f"the file is damaged: {fault} (near {near})")
+
+
+def _look(path: Path, look: Callable[[sqlite3.Connection], T], *, is_at_rest: bool) -> T:
+    with _opened(path, is_at_rest=is_at_rest) as connection:
+        try:
+            schema_of(connection)
+            return look(connection)
+        except sqlite3.Error as fault:
+            raise told(fault, "its beginning") from fault
+
+
+@contextmanager
+def _opened(path: Path, *, is_at_rest: bool) -> Iterator[sqlite3.Connection]:
+    uri = read_only_uri(str(path)) + ("&immutable=1" if is_at_rest else "")
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+    try:
+        connection.text_factory = _text
+        for pragma in (*READER_PRAGMAS, _CACHE):
+            connection.execute(pragma).fetchall()
+        connection.execute("BEGIN")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except sqlite3.OperationalError as fault:
+            if (fault.sqlite_errorcode or 0) & 0xFF != sqlite3.SQLITE_CANTOPEN:
+                raise
+            raise StoreBusy(
+                f"{path} cannot be read here: {path.name}-wal holds what is not in it yet, and reading both needs the"
+                " right to write beside them. Copy both to where you may write, or let the daemon stop in peace"
+            ) from fault
+        except sqlite3.DatabaseError as fault:
+            if fault.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                raise SchemaTooNew("this is no database, or its very first bytes are damaged") from fault
+            raise told(fault, "its beginning") from fault
+        yield connection
+    finally:
+        connection.close()
+
+
+def _text(data: bytes) -> str:
+    """Whatever somebody wrote must come to be named: what is no UTF-8 stands for itself."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _state_of(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,126 @@
+"""The whole record, verified: checkpoints first (what was signed speaks against the rest), then every chain, then that
+no position is missing.
+"""
+
+import sqlite3
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from reconcile.checkpoint import SignedCheckpoint
+from reconcile.errors import RecordDamaged
+from reconcile.store.audit import chains, signed
+from reconcile.store.audit.chains import Walked
+from reconcile.store.audit.opening import has_checkpoints, schema_of, told
+from reconcile.store.audit.signed import Signed
+from reconcile.store.audit.whereabouts import Whereabouts
+
+_LAST_GIVEN: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
+#: From the table itself: a damaged index must not hide rows.
+COUNTED: Final = "SELECT count(*) FROM history NOT INDEXED"
+_HEADS: Final = "SELECT coalesce(sum(heads), 0) FROM checkpoints"
+POSITIONS: Final = "SELECT position FROM history NOT INDEXED WHERE position > ? ORDER BY position"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A record that is as it was written, and how far that is signed."""
+
+    schema: int
+    rows: int
+    operations: int
+    #: None: of a release that made none.
+    checkpoints: int | None
+    newest: SignedCheckpoint | None
+    #: Rows after the newest checkpoint: their chains hold, and nothing is signed over them yet.
+    unsigned_rows: int
+    pruned: int
+    #: Prunings that no checkpoint tells of yet.
+    unsigned_prunings: int
+
+
+def verify(
+    connection: sqlite3.Connection,
+    *,
+    trusted: Collection[str] = (),
+    noted: Collection[str] = (),
+    tell: Callable[[int, int], None] = lambda *_: None,
+) -> Verified:
+    """Walk the record on a connection that stands in a read transaction; the memory that it needs does not grow.
+
+    `trusted`: public keys, base64, one of which must have signed the newest checkpoint; none: any. `noted`: hashes of
+    checkpoints that must be there. `tell(done, whole)`: hears now and then of how many rows and heads are walked.
+
+    Raises: RecordDamaged, naming the first bad row; StoreBusy.
+    """
+    whereabouts = Whereabouts(tell)
+    try:
+        return _verify(connection, whereabouts, trusted, noted)
+    except sqlite3.Error as fault:
+        raise told(fault, str(whereabouts.near)) from fault
+
+
+def _verify(
+    connection: sqlite3.Connection, whereabouts: Whereabouts, trusted: Collection[str], noted: Collection[str]
+) -> Verified:
+    schema, is_signing = schema_of(connection), has_checkpoints(connection)
+    last = _last_given(connection)
+    whereabouts.whole = last + (int(connection.execute(_HEADS).fetchone()[0]) if is_signing else 0)
+    if is_signing:
+        seen = signed.walk(connection, whereabouts, trusted=trusted, noted=noted)
+        whereabouts.whole -= seen.pruned_rows
+    elif noted:
+        raise RecordDamaged(f"no checkpoint has the hash {min(noted)}: the file is of a release that made none")
+    else:
+        seen = Signed()
+    walked = chains.walk(connection, seen, whereabouts)
+    whereabouts.near = "its end"
+    _positions(connection, seen, walked, last)
+    return Verified(
+        schema=schema,
+        rows=walked.rows,
+        operations=walked.operations,
+        checkpoints=seen.count if is_signing else None,
+        newest=seen.newest,
+        unsigned_rows=last - seen.covered,
+        pruned=seen.pruned,
+        unsigned_prunings=seen.unsigned_prunings,
+    )
+
+
+def _last_given(connection: sqlite3.Connection) -> int:
+    (last,) = connection.execute(_LAST_GIVEN).fetchone()
+    if type(last) is not int:
+        raise RecordDamaged("the count of positions that were given has another type than was written")
+    return last
+
+
+def _positions(connection: sqlite3.Connection, seen: Signed, walked: Walked, last: int) -> None:
+    """Every position that was given has its row, but for those of chains that were pruned. Raises: RecordDamaged."""
+    (counted,) = connection.execute(COUNTED).fetchone()
+    if counted != walked.rows:
+        raise RecordDamaged(
+            f"the file holds {counted} history rows, and its index leads to {walked.rows}: the index is damaged"
+        )
+    if seen.covered > last:
+        raise RecordDamaged(f"position {last + 1}: checkpoint {seen.count} covers {seen.covered}, and no row is there")
+    # What is pruned was signed before: after the newest checkpoint no position can be missing.
+    after = seen.covered if seen.pruned else 0
+    if counted + seen.pruned_rows == last and _is_dense(connection, after, last):
+        return
+    expected = after + 1
+    for (position,) in connection.execute(POSITIONS, (after,)):
+        if position != expected:
+            break
+        expected += 1
+    if expected <= last:
+        raise RecordDamaged(f"position {expected}: no row stands there, and no pruning tells of it")
+    raise RecordDamaged(
+        f"{counted} rows and {seen.pruned_rows} that were pruned do not make up the {last} positions that were given"
+    )
+
+
+def _is_dense(connection: sqlite3.Connection, after: int, last: int) -> bool:
+    sql = "SELECT count(*), coalesce(max(position), ?) FROM history NOT INDEXED WHERE position > ?"
+    there, highest = connection.execute(sql, (after, after)).fetchone()
+    return bool(there == last - after and highest == last)
