@@ -122,6 +122,14 @@ class RecordDamaged(StoreError):
     """The record is not as it was written: the message names the first thing in it that is not."""
 
 
+class NotRecorded(StoreError):
+    """No such operation stands in the file; `pruned_at` (unix ms) where it stood there once, and was pruned."""
+
+    def __init__(self, operation_id: str, *, pruned_at: int | None = None, is_leaving: bool = False) -> None:
+        self.operation_id, self.pruned_at, self.is_leaving = operation_id, pruned_at, is_leaving
+        super().__init__(f"no operation {operation_id}")
+
+
 class AlreadyRunning(StoreError):
     """Another daemon holds the lock of this state directory."""
 

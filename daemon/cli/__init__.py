@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def build_parser() -> argparse.ArgumentParser:
     """All commands; `--help` of each teaches by example."""
     # Imported here: they load half the world, and a Ctrl-C meanwhile should end in `main` as any other does.
-    from daemon.cli import asking, operations, processes, starting
+    from daemon.cli import asking, audit, operations, processes, starting
 
     parser = argparse.ArgumentParser(
         prog="reconciled",
@@ -21,6 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     starting.add_commands(commands)
     operations.add_commands(commands)
     asking.add_commands(commands)
+    audit.add_commands(commands)
     return parser
 
 

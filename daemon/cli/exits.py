@@ -4,6 +4,8 @@ from typing import Any, Final
 
 SUCCEEDED: Final = 0
 FAILED: Final = 1
+#: The record is not as it was written, or holds no such operation.
+NOT_SO: Final = 1
 USAGE: Final = 2
 NOT_ENDED: Final = 3
 NEEDS_A_PERSON: Final = 4

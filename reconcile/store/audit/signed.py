@@ -129,7 +129,7 @@ def _leaf_fault(
             return None
         return f"{name}, and the operation has only {rows} rows: its tail is cut"
     if not isinstance(pruned_seq, int) or not isinstance(behind, int):
-        return f"{name}, and nothing is left of the operation; no pruning tells of it"
+        return f"{name}, and the operation is gone; no pruning tells of it"
     if seq > pruned_seq or number > behind:
         return f"{name}, and it is told to have been pruned at row {pruned_seq} behind checkpoint {behind}"
     return None

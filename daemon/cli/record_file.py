@@ -1,0 +1,93 @@
+"""Where the record stands, and which key should have signed it: by what is said, else by the configuration."""
+
+import argparse
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daemon.local_api import WrongUsage
+from daemon.own_secrets import AUDIT_KEY_FILE
+from daemon.sections import DEFAULT_FILE, Section, Sources
+from reconcile.checkpoint import read_public_key
+from reconcile.errors import ConfigError, SecretInvalid
+
+#: The database in the state directory.
+_NAME = "reconciled.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The public key, base64, that should have signed the newest checkpoint; None: not known. `source` is words."""
+
+    key: str | None
+    source: str
+
+
+def add_arguments(parser: Any) -> None:
+    """`--db`, `--config`."""
+    parser.add_argument("--db", type=Path, metavar="FILE", help="the file; default: that of the configuration")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"names the state directory and the key; default: $RECONCILED_CONFIG, then {DEFAULT_FILE}",
+    )
+
+
+def find(arguments: argparse.Namespace) -> tuple[Path, Section | None]:
+    """The database, and the configuration where one is meant. Raises: WrongUsage, ConfigError."""
+    file: Path | None = arguments.db
+    if file is not None and arguments.config is None:
+        return file, None
+    top = _configuration(arguments.config or Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE)))
+    state_dir = Path(top.text("state_dir", os.environ.get("STATE_DIRECTORY") or "reconciled-state"))
+    return file or state_dir / _NAME, top
+
+
+def trust(key_file: Path | None, file: Path | None, top: Section | None) -> Trust:
+    """Whom to trust: the key that is named, else the configured one, else the one beside the file.
+
+    Raises: WrongUsage, where the one that is named cannot be used.
+    """
+    if key_file is not None:
+        try:
+            return Trust(_key_in(key_file), str(key_file))
+        except (OSError, ValueError, SecretInvalid) as fault:
+            raise WrongUsage(f"--key {key_file}: {_told(fault)}") from fault
+    try:
+        pem = None if top is None else top.section("audit").pem_or_none("key")
+        if pem is not None:
+            return Trust(read_public_key(pem), "the configured audit.key")
+    except (ConfigError, SecretInvalid) as fault:
+        return Trust(None, f"the configured key cannot be read here: {fault}")
+    beside = None if file is None else file.parent / AUDIT_KEY_FILE
+    if beside is None or not beside.exists():
+        return Trust(None, "no key is known here")
+    try:
+        return Trust(_key_in(beside), str(beside))
+    except (OSError, ValueError, SecretInvalid) as fault:
+        return Trust(None, f"{beside} cannot be read: {_told(fault)}")
+
+
+def _key_in(path: Path) -> str:
+    return read_public_key(path.read_text(encoding="ascii").strip())
+
+
+def _told(fault: Exception) -> str:
+    if isinstance(fault, OSError):
+        return fault.strerror or str(fault)
+    return "not a key in PEM form" if isinstance(fault, ValueError) else str(fault)
+
+
+def _configuration(path: Path) -> Section:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as fault:
+        raise WrongUsage(f"no configuration at {path}; name the file by --db, or give --config") from fault
+    except OSError as fault:
+        raise ConfigError(str(path), "", fault.strerror or str(fault), "a readable TOML file") from fault
+    except ValueError as fault:
+        raise ConfigError(str(path), "", str(fault), "valid TOML in UTF-8") from fault
+    return Section(document, "", Sources(str(path), os.environ))
