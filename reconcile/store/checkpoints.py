@@ -31,7 +31,8 @@ _COLUMNS: Final = "number, at, position, previous, heads, pruned, root, hash, pu
 LAST: Final = f"SELECT {_COLUMNS} FROM checkpoints ORDER BY number DESC LIMIT 1"
 #: All of them, oldest first.
 ALL: Final = f"SELECT {_COLUMNS} FROM checkpoints ORDER BY number"
-_LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM history"
+#: The last one given, not the highest in the table: that goes back where the chain at its end is pruned.
+_LAST_POSITION: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
 _UNSIGNED_PRUNED: Final = (
     "SELECT EXISTS (SELECT 1 FROM pruned WHERE checkpoint IS NULL)"
     " OR EXISTS (SELECT 1 FROM pruned WHERE checkpoint > (SELECT coalesce(max(number), 0) FROM checkpoints))"

@@ -16,7 +16,7 @@ from reconcile.exported import FORMAT, ROW, VERSION, check
 from reconcile.merkle import Tree
 from reconcile.store import checkpoints
 from reconcile.store.audit import chains
-from reconcile.store.audit.opening import has_checkpoints, told
+from reconcile.store.audit.opening import DATABASE_FAULTS, has_checkpoints, told
 from reconcile.store.audit.signed import LEAVES, SIGNED_PRUNING
 
 _OPERATION: Final = "SELECT * FROM operations WHERE operation_id = ?"
@@ -49,7 +49,7 @@ def export(connection: sqlite3.Connection, operation_id: str, write: Write) -> N
         key, document = _core(connection, operation_id)
         check(document)
         _write(connection, key, document, write)
-    except sqlite3.Error as fault:
+    except DATABASE_FAULTS as fault:
         raise told(fault, f"what is kept of {operation_id}") from fault
     except (ValueError, TypeError, RecursionError, Unreadable) as fault:
         raise RecordDamaged(f"{operation_id}: something that is kept of it cannot be read: {fault}") from fault

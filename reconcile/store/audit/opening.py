@@ -17,6 +17,9 @@ from reconcile.store.store import read_only_uri
 
 T = TypeVar("T")
 
+#: What the database raises; where a damaged page stands in its words, they cannot even be decoded.
+DATABASE_FAULTS: Final = (sqlite3.Error, UnicodeDecodeError)
+
 #: The first schema that has checkpoints.
 CHECKPOINTS_SINCE: Final = 4
 #: What SQLite holds of the file: 16 MiB. Arbitrary; four times as much was measured to gain nothing.
@@ -66,13 +69,8 @@ def has_checkpoints(connection: sqlite3.Connection) -> bool:
 
 def schema_of(connection: sqlite3.Connection) -> int:
     """The file's schema. Raises: SchemaTooNew, where it is not one of ours that this release knows."""
-    try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-    except sqlite3.DatabaseError as fault:
-        if fault.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise SchemaTooNew("this is no database, or its very first bytes are damaged") from fault
-        raise
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise SchemaTooNew("this is no database of ours, or its first page is damaged")
     newest = len(migrations())
@@ -81,12 +79,16 @@ def schema_of(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def told(fault: sqlite3.Error, near: str) -> StoreError:
-    """What an error of the database says: of the file, unless it is known to pass."""
-    code = getattr(fault, "sqlite_errorcode", None)
-    if code is not None and code & 0xFF in _PASSING:
+def told(fault: Exception, near: str) -> StoreError:
+    """What one of `DATABASE_FAULTS` says: of the file, unless it is known to pass."""
+    if _code(fault) in _PASSING:
         return StoreBusy(f"the file cannot be read now: {fault}")
-    return RecordDamaged(f"the file is damaged: {fault} (near {near})")
+    words = "its description of itself is no text" if isinstance(fault, UnicodeDecodeError) else fault
+    return RecordDamaged(f"the file is damaged: {words} (near {near})")
+
+
+def _code(fault: Exception) -> int:
+    return (getattr(fault, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def _look(path: Path, look: Callable[[sqlite3.Connection], T], *, is_at_rest: bool) -> T:
@@ -94,35 +96,39 @@ def _look(path: Path, look: Callable[[sqlite3.Connection], T], *, is_at_rest: bo
         try:
             schema_of(connection)
             return look(connection)
-        except sqlite3.Error as fault:
+        except DATABASE_FAULTS as fault:
             raise told(fault, "its beginning") from fault
 
 
 @contextmanager
 def _opened(path: Path, *, is_at_rest: bool) -> Iterator[sqlite3.Connection]:
     uri = read_only_uri(str(path)) + ("&immutable=1" if is_at_rest else "")
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     try:
-        connection.text_factory = _text
-        for pragma in (*READER_PRAGMAS, _CACHE):
-            connection.execute(pragma).fetchall()
-        connection.execute("BEGIN")
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+    except DATABASE_FAULTS as fault:
+        raise _unopened(path, fault) from fault
+    try:
         try:
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        except sqlite3.OperationalError as fault:
-            if (fault.sqlite_errorcode or 0) & 0xFF != sqlite3.SQLITE_CANTOPEN:
-                raise
-            raise StoreBusy(
-                f"{path} cannot be read here: {path.name}-wal holds what is not in it yet, and reading both needs the"
-                " right to write beside them. Copy both to where you may write, or let the daemon stop in peace"
-            ) from fault
-        except sqlite3.DatabaseError as fault:
-            if fault.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-                raise SchemaTooNew("this is no database, or its very first bytes are damaged") from fault
-            raise told(fault, "its beginning") from fault
+            connection.text_factory = _text
+            for statement in (*READER_PRAGMAS, _CACHE, "BEGIN", "SELECT count(*) FROM sqlite_schema"):
+                connection.execute(statement).fetchall()
+        except DATABASE_FAULTS as fault:
+            raise _unopened(path, fault) from fault
         yield connection
     finally:
         connection.close()
+
+
+def _unopened(path: Path, fault: Exception) -> StoreError:
+    """Why not even the first page could be read."""
+    if _code(fault) == sqlite3.SQLITE_NOTADB:
+        return SchemaTooNew("this is no database, or its very first bytes are damaged")
+    if _code(fault) == sqlite3.SQLITE_CANTOPEN:
+        return StoreBusy(
+            f"{path} cannot be read here: {path.name}-wal holds what is not in it yet, and reading both needs the right"
+            " to write beside them. Copy both to where you may write, or let the daemon stop in peace"
+        )
+    return told(fault, "its beginning")
 
 
 def _text(data: bytes) -> str:

@@ -11,7 +11,7 @@ from reconcile.checkpoint import SignedCheckpoint
 from reconcile.errors import RecordDamaged
 from reconcile.store.audit import chains, signed
 from reconcile.store.audit.chains import Walked
-from reconcile.store.audit.opening import has_checkpoints, schema_of, told
+from reconcile.store.audit.opening import DATABASE_FAULTS, has_checkpoints, schema_of, told
 from reconcile.store.audit.signed import Signed
 from reconcile.store.audit.whereabouts import Whereabouts
 
@@ -56,7 +56,7 @@ def verify(
     whereabouts = Whereabouts(tell)
     try:
         return _verify(connection, whereabouts, trusted, noted)
-    except sqlite3.Error as fault:
+    except DATABASE_FAULTS as fault:
         raise told(fault, str(whereabouts.near)) from fault
 
 
