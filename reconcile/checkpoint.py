@@ -177,11 +177,22 @@ def own_fault(signed: SignedCheckpoint) -> str | None:
 
 def _is_signed(signed: SignedCheckpoint) -> bool:
     try:
-        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(signed.public_key, validate=True))
-        key.verify(base64.b64decode(signed.signature, validate=True), signed.checkpoint.signed_bytes())
+        key = Ed25519PublicKey.from_public_bytes(_bytes(signed.public_key))
+        key.verify(_bytes(signed.signature), signed.checkpoint.signed_bytes())
     except (InvalidSignature, ValueError, binascii.Error):
         return False
     return True
+
+
+def _bytes(text: str) -> bytes:
+    """What base64 spells, in its one right spelling: some of its last bits may be changed and say the same.
+
+    Raises: ValueError.
+    """
+    data = base64.b64decode(text, validate=True)
+    if base64.b64encode(data).decode("ascii") != text:
+        raise ValueError("not as it was written")
+    return data
 
 
 def newest_key_fault(signed: SignedCheckpoint | None, trusted: Iterable[str]) -> str | None:

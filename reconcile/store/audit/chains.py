@@ -130,6 +130,7 @@ class _OneChain(Chain):
         must(self.end(head=named["head"], length=named["seq"]))
         self._meet(self.last, self.position, self.seq, self.head)
         try:
+            "".join(value for value in raw if type(value) is str).encode("utf-8")  # what is no text nobody can read
             difference = self._fold.difference(rows.load(raw)[1])
         except _UNREADABLE as fault:
             raise RecordDamaged(f"the row of {self.operation_id}: it cannot be read as an operation") from fault

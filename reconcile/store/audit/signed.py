@@ -15,9 +15,10 @@ from reconcile.merkle import Tree
 from reconcile.store import checkpoints
 from reconcile.store.audit.whereabouts import Whereabouts
 
-#: The leaves of one checkpoint, each with how long its operation's chain is, or was when it was pruned.
+#: The leaves of one checkpoint, each with how long its operation's chain is, or was when it was pruned. The number is
+#: read too: a damaged row that stands among them is given out with them, whatever number it bears.
 LEAVES: Final = (
-    "SELECT l.operation_id, l.seq, l.head, o.seq, p.seq, p.behind FROM heads l"
+    "SELECT l.operation_id, l.seq, l.head, o.seq, p.seq, p.behind, l.checkpoint FROM heads l"
     " LEFT JOIN operations o ON o.operation_id = l.operation_id LEFT JOIN pruned p ON p.operation_id = l.operation_id"
     " WHERE l.checkpoint = ? ORDER BY l.operation_id"
 )
@@ -99,9 +100,9 @@ def _leaves(connection: sqlite3.Connection, one: SignedCheckpoint, signed: Signe
     checkpoint, tree = one.checkpoint, Tree()
     name = f"checkpoint {checkpoint.number}"
     fault: str | None = None
-    for row in connection.execute(LEAVES, (checkpoint.number,)):
-        if not _are(row, _LEAF):
-            raise RecordDamaged(f"{name}: the head of {row[0]} has a value of another type than was written")
+    for *row, number in connection.execute(LEAVES, (checkpoint.number,)):
+        if not _are(row, _LEAF) or number != checkpoint.number:
+            raise RecordDamaged(f"{name}: the head of {row[0]} is not as it was written")
         tree.add(Head(*row[:3]).leaf())
         fault = fault or _leaf_fault(checkpoint.number, *row)
         signed.standing += row[3] is not None
