@@ -65,8 +65,10 @@ def _verify(
 ) -> Verified:
     schema, is_signing = schema_of(connection), has_checkpoints(connection)
     last = _last_given(connection)
-    whereabouts.whole = last + (int(connection.execute(_HEADS).fetchone()[0]) if is_signing else 0)
+    whereabouts.whole = last
     if is_signing:
+        (heads,) = connection.execute(_HEADS).fetchone()
+        whereabouts.whole += heads if type(heads) is int else 0
         seen = signed.walk(connection, whereabouts, trusted=trusted, noted=noted)
         whereabouts.whole -= seen.pruned_rows
     elif noted:
