@@ -18,8 +18,13 @@ from reconcile.store.audit.whereabouts import Whereabouts
 _LAST_GIVEN: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
 #: From the table itself: a damaged index must not hide rows.
 COUNTED: Final = "SELECT count(*) FROM history NOT INDEXED"
-_HEADS: Final = "SELECT coalesce(sum(heads), 0) FROM checkpoints"
+#: A float, which overflows nowhere: it is only for the person who waits.
+_HEADS: Final = "SELECT total(heads) FROM checkpoints"
 POSITIONS: Final = "SELECT position FROM history NOT INDEXED WHERE position > ? ORDER BY position"
+
+
+#: More heads than any file holds.
+_MANY: Final = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def _verify(
     whereabouts.whole = last
     if is_signing:
         (heads,) = connection.execute(_HEADS).fetchone()
-        whereabouts.whole += heads if type(heads) is int else 0
+        whereabouts.whole += int(max(0, min(heads, _MANY)))
         seen = signed.walk(connection, whereabouts, trusted=trusted, noted=noted)
         whereabouts.whole -= seen.pruned_rows
     elif noted:

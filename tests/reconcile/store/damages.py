@@ -417,6 +417,7 @@ DAMAGES: Final[tuple[Damage, ...]] = (
     _checkpoint_changed("position", "position + 1"),
     _checkpoint_changed("previous", "'x'"),
     _checkpoint_changed("heads", "heads + 1"),
+    _checkpoint_changed("heads", "9223372036854775807"),
     _checkpoint_changed("pruned", "pruned + 1"),
     _checkpoint_changed("root", "upper(root)"),
     _checkpoint_changed("hash", "'é'"),
