@@ -120,10 +120,11 @@ def _swap(document: Document) -> None:
     document["history"][1], document["history"][2] = document["history"][2], document["history"][1]
 
 
-def _mended(document: Document, seq: int, **over: Any) -> None:
+def _mended(document: Document, seq: int, **over: Any) -> Document:
     """The tail cut off, and the operation's row to match."""
     del document["history"][seq:]
     document["operation"] |= {"seq": seq, "head": document["history"][-1]["hash"], **over}
+    return document
 
 
 def _resigned(document: Document) -> None:
