@@ -31,7 +31,9 @@ from reconcile.pace_keeper import PaceKeeper
 from reconcile.paces import Paces
 from reconcile.peer import Peer, served_by
 from reconcile.redact import Redactor
+from reconcile.registry import KINDS, provider_for
 from reconcile.report import Reporter
+from reconcile.retention import Retention
 from reconcile.seams import Clock, Dice, Meters, Supervisor
 from reconcile.start import Starter
 from reconcile.store.events import HasRead
@@ -213,6 +215,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         files=files,
         collector=collector,
         notary=Notary(record=store.record, key=audit_key, clock=seams.clock, log=seams.log),
+        retention=_retention(config, seams, store, files, peers),
         log=seams.log,
     )
     return Daemon(
@@ -289,6 +292,20 @@ def _local(
         is_ready=lambda: store.is_writable,
     )
     return build_local_app(deps)
+
+
+def _retention(config: Config, seams: Seams, store: Store, files: Files, peers: Mapping[str, Peer]) -> Retention:
+    terms = {name: peer.provider.contract.webhook for name, peer in peers.items()}
+    known = [webhook.retries_ms for kind in KINDS if (webhook := provider_for(kind).contract.webhook) is not None]
+    return Retention(
+        record=store.record,
+        files=files,
+        clock=seams.clock,
+        finished_ms=config.finished_ms,
+        retries_ms={name: webhook.retries_ms for name, webhook in terms.items() if webhook is not None},
+        longest_retry_ms=max(known, default=0),
+        log=seams.log,
+    )
 
 
 class _Alarm:

@@ -7,7 +7,7 @@ over from a crash and goes. A `ref` is a relative path made of our own ids only,
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
@@ -38,6 +38,7 @@ class FileWriter:
         self._ref = ref
         self._temp = temp
         self._fd = os.open(temp, _NEW, 0o600)
+        files.under_way.add(temp.name)
         self._digest = hashlib.sha256()
         self.bytes = 0
 
@@ -62,8 +63,15 @@ class FileWriter:
             os.close(self._fd)
             self._fd = -1
             self._temp.unlink(missing_ok=True)
+            self._files.under_way.discard(self._temp.name)
 
     def _settle(self, fd: int) -> None:
+        try:
+            self._make_durable(fd)
+        finally:
+            self._files.under_way.discard(self._temp.name)
+
+    def _make_durable(self, fd: int) -> None:
         step = self._files.step
         try:
             step("fsync", self._temp)
@@ -87,6 +95,8 @@ class Files:
         self._supervisor = supervisor
         self._hook = hook
         self._count = 0
+        #: Names in tmp/ that somebody is writing.
+        self.under_way: set[str] = set()
 
     def prepare(self) -> None:
         """Make the folders and clear tmp/; only under the state directory's lock."""
@@ -113,10 +123,23 @@ class Files:
         else:
             path.unlink(missing_ok=True)
 
+    async def remove_all(self, refs: Sequence[str]) -> None:
+        """Remove them off the loop: a large file takes its time."""
+
+        def remove() -> None:
+            for ref in refs:
+                self.remove(ref)
+
+        await self.offload(remove)
+
     def names(self, ref: str) -> list[str]:
         """What stands in a folder, by name; nothing where there is no such folder."""
         path = self.path(ref)
         return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+
+    def leftovers(self) -> list[str]:
+        """What stands in tmp/ and nobody is writing: a disk that was full left it there."""
+        return [f"tmp/{name}" for name in self.names("tmp") if name not in self.under_way]
 
     def open(self, ref: str) -> BinaryIO:
         """A finished file, to be read; a link in its place is not followed. Raises: OSError."""

@@ -8,7 +8,7 @@ from aiohttp import web
 from handlers import bodies
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
-from handlers.api.query import count_of, cursor_for, id_of_cursor, known, take_only
+from handlers.api.query import count_of, cursor_for, id_of_cursor, known, take_only, was_given
 from handlers.api.wishes import MAX_REASON, decided, json_of
 from reconcile.errors import NotOpen, RequestInvalid
 from reconcile.model import Operation
@@ -69,7 +69,7 @@ class Inbox:
         kind, _, rest = id_of_cursor(request).partition("/")
         if kind == "":
             return await self._deps.store.notices(limit=limit), None
-        if kind == "question" and await known(self._deps.store, rest) is not None:
+        if kind == "question" and await was_given(self._deps.store, rest):
             return [], rest
         since, _, notice_id = rest.partition("/")
         if kind == "notice" and since.isascii() and since.isdigit() and len(since) <= _DIGITS:

@@ -9,7 +9,7 @@ from aiohttp import web
 from handlers import bodies
 from handlers.api import start_body
 from handlers.api.deps import LocalDeps
-from handlers.api.query import count_of, found, known, labels_of, take_only, text_of
+from handlers.api.query import count_of, found, labels_of, take_only, text_of, was_given
 from handlers.problem import problem
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
@@ -53,7 +53,7 @@ class Operations:
         limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
         is_open, states = _boolean(request, "open"), _states(request)
         after = text_of(request, "cursor")
-        if after is not None and await known(self._deps.store, after) is None:
+        if after is not None and not await was_given(self._deps.store, after):
             raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
         provider, labels = text_of(request, "provider"), labels_of(request)
         ops = await self._deps.store.find(

@@ -5,6 +5,7 @@ from typing import Final
 
 from aiohttp import web
 
+from handlers import bodies
 from reconcile.errors import RequestInvalid
 from reconcile.given import pointer
 from reconcile.model import Operation
@@ -23,8 +24,23 @@ async def found(store: Store, operation_id: str) -> Operation:
     """The operation of that id. Raises: HTTPNotFound."""
     op = await known(store, operation_id)
     if op is None:
-        raise web.HTTPNotFound(text="There is no operation with this id.")
+        raise web.HTTPNotFound(text=await _why_absent(store, operation_id))
     return op
+
+
+async def was_given(store: Store, operation_id: str) -> bool:
+    """Whether a list can have named this operation, even if it was pruned since."""
+    return operation_id.isprintable() and operation_id.isascii() and await store.has_place(operation_id)
+
+
+async def _why_absent(store: Store, operation_id: str) -> str:
+    is_id = operation_id.isprintable() and operation_id.isascii()
+    removed = await store.removed(operation_id) if is_id else None
+    if removed is None:
+        return "There is no operation with this id."
+    if removed.at is None:
+        return "The operation ended and is being removed, as retention.finished says."
+    return f"The operation ended and was removed on {bodies.rfc3339(removed.at)}, as retention.finished says."
 
 
 def take_only(request: web.Request, *names: str, labels: bool = False) -> None:

@@ -72,7 +72,7 @@ async def last(reader: Reader) -> SignedCheckpoint | None:
 
 
 async def last_position(reader: Reader) -> int:
-    """The newest position that is committed."""
+    """The newest position that was ever given."""
     return int((await reader.execute_fetchall(_LAST_POSITION))[0][0])
 
 

@@ -72,7 +72,7 @@ _PLAN: Final = (
 )
 #: Another operation that holds a job; those that ended without the job's own end hold none (N5).
 _HOLDER: Final = (
-    "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND key <> ?"
+    "SELECT operation_id FROM present WHERE provider = ? AND remote_job_id = ? AND key <> ?"
     f" AND state NOT IN {listed(GIVEN_UP)}"
 )
 

@@ -23,7 +23,9 @@ class KeptEvent:
 
 _KEPT: Final = (
     "SELECT e.key, e.event_id, e.word, EXISTS (SELECT 1 FROM events other WHERE other.provider = e.provider"
-    " AND other.event_id = e.event_id AND other.key < e.key) FROM events e"
+    " AND other.event_id = e.event_id AND other.key < e.key) OR EXISTS (SELECT 1 FROM event_ids gone"
+    " WHERE gone.provider = e.provider AND gone.event_id = e.event_id AND gone.body_sha256 <> e.body_sha256)"
+    " FROM events e"
     " WHERE e.provider = ? AND e.remote_job_id = ? AND e.operation_key IS NULL ORDER BY e.key"
 )
 #: Not by one whose id had come with another body: which of the two is true nobody can tell.

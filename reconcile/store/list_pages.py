@@ -67,7 +67,7 @@ _IS_HELD: Final = "SELECT 1 FROM sweeps WHERE provider = ? AND lease_owner = ? A
 _SHOWN: Final = (
     "SELECT j.key, o.key, o.operation_id, o.state, o.remote_status, o.living ->> '$.progress',"
     " o.living ->> '$.total_items', s.errors, s.gone_reads, s.last_read_at, s.lease_owner IS NOT NULL"
-    " FROM json_each(?2) j CROSS JOIN operations o ON o.provider = ?3 AND o.remote_job_id = j.value"
+    " FROM json_each(?2) j CROSS JOIN present o ON o.provider = ?3 AND o.remote_job_id = j.value"
     f" LEFT JOIN schedule s ON s.key = o.key WHERE {SERVED} ORDER BY j.key, o.key"
 )
 

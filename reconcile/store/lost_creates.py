@@ -17,7 +17,7 @@ from reconcile.store.schema import listed
 #: Jobs that are other operations' own. Those that ended without the job's own end hold none (N5), but their creates
 #: did make it.
 _OF_OTHERS: Final = (
-    f"SELECT remote_job_id, state NOT IN {listed(GIVEN_UP)} FROM operations WHERE provider = ? AND key <> ?"
+    f"SELECT remote_job_id, state NOT IN {listed(GIVEN_UP)} FROM present WHERE provider = ? AND key <> ?"
     " AND remote_job_id IN (SELECT value FROM json_each(?))"
 )
 #: The same for a reader, which knows an operation by its id and not by its key.

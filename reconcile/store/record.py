@@ -1,8 +1,11 @@
-"""What makes the record last, as everyone outside the store sees it: checkpoints over its chains."""
+"""What makes the record last, as everyone outside the store sees it: checkpoints over its chains, and their pruning."""
 
 from reconcile.checkpoint import Head, PrunedHead, SignedCheckpoint
-from reconcile.store import checkpoints
+from reconcile.model import UnixMs
+from reconcile.store import checkpoints, forgotten, pruning
 from reconcile.store.checkpoints import Gathering
+from reconcile.store.forgotten import Forgetting, IdsKept
+from reconcile.store.pruning import Pruned, Pruning
 from reconcile.store.reading import Reader
 from reconcile.store.writer import GroupCommit
 
@@ -19,7 +22,7 @@ class Record:
         return await checkpoints.last(self._reader)
 
     async def last_position(self) -> int:
-        """The newest history position."""
+        """The newest history position that was ever given."""
         return await checkpoints.last_position(self._reader)
 
     async def has_unsigned_pruning(self) -> bool:
@@ -45,3 +48,20 @@ class Record:
     async def keep_checkpoint(self, signed: SignedCheckpoint) -> None:
         """Keep a signed checkpoint."""
         await self._group.write(checkpoints.KEEP, signed)
+
+    async def oldest_unsettled(self) -> UnixMs | None:
+        """When the oldest operation was made whose job, or whose second one, is still looked for."""
+        return await pruning.oldest_unsettled(self._reader)
+
+    async def prune(self, wish: Pruning) -> Pruned:
+        """Take one slice of what may go."""
+        pruned: Pruned = await self._group.write(pruning.PRUNE, wish)
+        return pruned
+
+    async def forget_events(self, wish: Forgetting) -> int:
+        """Take one slice of the deliveries that no operation was found for; how many, 0 when none is left."""
+        return int(await self._group.write(forgotten.FORGET, wish))
+
+    async def free_event_ids(self, ids: IdsKept) -> int:
+        """Take one slice of the ids that cannot be repeated any more; how many, 0 when none is left."""
+        return int(await self._group.write(forgotten.FREE, ids))

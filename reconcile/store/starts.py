@@ -52,12 +52,12 @@ _KEY: Final = (
     " WHERE k.client_key = ?"
 )
 _HELD: Final = (
-    f"SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ? AND state NOT IN {listed(GIVEN_UP)}"
+    f"SELECT operation_id FROM present WHERE provider = ? AND remote_job_id = ? AND state NOT IN {listed(GIVEN_UP)}"
 )
 #: What an adopted job was before: an operation that ended without the job's own end (J6), or one that shows it beside
 #: the job that it holds. The latter is looked for among the open ones only, since nothing but a walk finds it.
 _GIVEN_UP: Final = (
-    "SELECT operation_id FROM operations WHERE provider = ? AND remote_job_id = ?"
+    "SELECT operation_id FROM present WHERE provider = ? AND remote_job_id = ?"
     f" AND state IN {listed(GIVEN_UP)} ORDER BY key DESC LIMIT 1"
 )
 _SHOWS_IT_TOO: Final = (

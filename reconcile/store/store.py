@@ -16,6 +16,7 @@ from reconcile.store import (
     claims,
     events,
     evidence,
+    forgotten,
     grounds,
     history,
     items,
@@ -24,6 +25,7 @@ from reconcile.store import (
     notices,
     pauses,
     providers,
+    pruning,
     rows,
     starts,
 )
@@ -37,6 +39,7 @@ from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place
 from reconcile.store.kept import Seen
 from reconcile.store.notices import Acknowledgement, Conditions
 from reconcile.store.providers import Known
+from reconcile.store.pruning import Removed
 from reconcile.store.reading import Reader, store_error
 from reconcile.store.record import Record
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
@@ -48,6 +51,11 @@ from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, open_writer
 MAX_PAGE: Final = 1000
 _UNCOLLECTED: Final = ", ".join(f"'{state}'" for state in sorted(ENDED_REMOTELY))
 _ASKING: Final = ", ".join(f"'{state}'" for state in REASON_OF)
+#: Where an operation stands among the others, pruned or not.
+_PLACE: Final = "(SELECT key FROM places WHERE operation_id = ?)"
+_MISSING: Final = (
+    "SELECT j.value FROM json_each(?) j WHERE NOT EXISTS (SELECT 1 FROM present o WHERE o.operation_id = j.value)"
+)
 #: Any key a label may have would do here; a JSON path would take some for syntax.
 _HAS_LABEL: Final = "EXISTS (SELECT 1 FROM json_each(o.living, '$.labels') l WHERE l.key = ? AND l.value = ?)"
 
@@ -156,6 +164,19 @@ class Store:
         found = await self._reader.execute_fetchall(rows.SELECT + "WHERE o.operation_id = ?", (operation_id,))
         return rows.load(found[0])[1] if found else None
 
+    async def removed(self, operation_id: str) -> Removed | None:
+        """That an operation was pruned, or is being pruned; None where there is one, or never was."""
+        return await pruning.removed(self._reader, operation_id)
+
+    async def has_place(self, operation_id: str) -> bool:
+        """Whether there is or was such an operation, so that a list can go on after it."""
+        sql = f"SELECT {_PLACE} IS NOT NULL"
+        return bool((await self._reader.execute_fetchall(sql, (operation_id,)))[0][0])
+
+    async def missing(self, operation_ids: Sequence[str]) -> set[str]:
+        """Which of these name no operation that is shown to anybody; on the connection for long reads."""
+        return {row[0] for row in await self._scanner.execute_fetchall(_MISSING, (json.dumps(operation_ids),))}
+
     async def find(
         self,
         *,
@@ -166,7 +187,7 @@ class Store:
         provider: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[Operation]:
-        """Operations, newest first, after the one named; None: whatever it is.
+        """Operations, newest first, after the one named, which may be gone; None: whatever it is.
 
         Labels have no index: where few rows bear them, all the others are walked, on the connection for long reads.
         """
@@ -184,7 +205,7 @@ class Store:
         # The schedule holds exactly the open operations: an inner join finds them without a look at the ended ones.
         sql = rows.SELECT.replace("LEFT JOIN", "JOIN") if is_open else rows.SELECT
         if after is not None:
-            where.append("o.key < (SELECT key FROM operations WHERE operation_id = ?)")
+            where.append(f"o.key < {_PLACE}")
             parameters.append(after)
         if is_open is False:
             where.append("o.completed_at IS NOT NULL")
@@ -198,7 +219,7 @@ class Store:
         """Operations that wait for a person, oldest first, after the one named."""
         where, parameters = [f"o.state IN ({_ASKING})"], []
         if after is not None:
-            where.append("o.key > (SELECT key FROM operations WHERE operation_id = ?)")
+            where.append(f"o.key > {_PLACE}")
             parameters.append(after)
         sql = f"{rows.SELECT} WHERE {' AND '.join(where)} ORDER BY o.key LIMIT ?"
         found = await self._reader.execute_fetchall(sql, (*parameters, min(limit, MAX_PAGE)))
@@ -279,7 +300,7 @@ class Store:
 
     async def counts(self) -> dict[str, int]:
         """Operations by state."""
-        found = await self._reader.execute_fetchall("SELECT state, count(*) FROM operations GROUP BY state")
+        found = await self._reader.execute_fetchall("SELECT state, count(*) FROM present GROUP BY state")
         return dict(found)
 
     async def due_backlog(self, now: UnixMs) -> tuple[int, UnixMs | None]:
@@ -289,16 +310,8 @@ class Store:
         return int(row[0]), row[1]
 
     async def event_counts(self) -> dict[str, dict[str, Any]]:
-        """By provider: deliveries kept, duplicates, unmatched, and when the last one came."""
-        sql = (
-            "SELECT provider, count(*), sum(duplicates), sum(disposition = 'unmatched'), max(received_at)"
-            " FROM events GROUP BY provider ORDER BY provider"
-        )
-        found = await self._scanner.execute_fetchall(sql)
-        return {
-            provider: {"accepted": n, "duplicate": repeats, "unmatched": strangers, "last_at": last}
-            for provider, n, repeats, strangers, last in found
-        }
+        """By provider: deliveries taken, duplicates, unmatched, and when the last one came; pruned ones count too."""
+        return await forgotten.counts(self._scanner)
 
     # ---- life ----
 

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import tracemalloc
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -147,13 +147,13 @@ async def test_a_start_does_not_wait_for_what_is_left_over_and_removes_it_all_th
     for path in orphans:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"{}\n")
-    gate, plain = asyncio.Event(), Store.get
+    gate, plain = asyncio.Event(), Store.missing
 
-    async def held(self: Store, operation_id: str) -> Operation | None:
+    async def held(self: Store, operation_ids: Sequence[str]) -> set[str]:
         await gate.wait()
-        return await plain(self, operation_id)
+        return await plain(self, operation_ids)
 
-    monkeypatch.setattr(Store, "get", held)
+    monkeypatch.setattr(Store, "missing", held)
     async with asyncio.timeout(PATIENCE), running(folder, seed=2) as ground:
         assert all(path.exists() for path in orphans)
         fresh = await ground.start()
@@ -180,13 +180,13 @@ async def test_a_start_that_comes_while_the_left_over_is_removed_keeps_its_input
         pass
     orphan = folder / "spool" / "op_gone.jsonl"
     orphan.write_bytes(b"{}\n")
-    tidy, plain = asyncio.Event(), Store.get
+    tidy, plain = asyncio.Event(), Store.missing
 
-    async def held(self: Store, operation_id: str) -> Operation | None:
+    async def held(self: Store, operation_ids: Sequence[str]) -> set[str]:
         await tidy.wait()
-        return await plain(self, operation_id)
+        return await plain(self, operation_ids)
 
-    monkeypatch.setattr(Store, "get", held)
+    monkeypatch.setattr(Store, "missing", held)
     hooks, commit = Hooks(), Gate()
     async with running(folder, seed=2, hooks=hooks) as ground:
         hooks.before_commit = commit

@@ -64,13 +64,15 @@ CREATE TABLE pruned (
     -- The checkpoint that had signed that head before.
     behind INTEGER NOT NULL REFERENCES checkpoints (number),
     -- The checkpoint that signs the pruning; none yet where it is null or not there.
-    checkpoint INTEGER
+    checkpoint INTEGER,
+    -- Where it stood among the others: a cursor that names it still leads on.
+    operation_key INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX pruned_by_checkpoint ON pruned (checkpoint, operation_id);
 CREATE TRIGGER pruned_heads_are_never_changed BEFORE UPDATE ON pruned
 WHEN EXISTS (SELECT 1 FROM checkpoints WHERE number = OLD.checkpoint OR number = NEW.checkpoint)
-    OR (NEW.operation_id, NEW.seq, NEW.head, NEW.pruned_at, NEW.behind)
-        <> (OLD.operation_id, OLD.seq, OLD.head, OLD.pruned_at, OLD.behind)
+    OR (NEW.operation_id, NEW.seq, NEW.head, NEW.pruned_at, NEW.behind, NEW.operation_key)
+        IS NOT (OLD.operation_id, OLD.seq, OLD.head, OLD.pruned_at, OLD.behind, OLD.operation_key)
 BEGIN
     SELECT RAISE(ABORT, 'a pruned head is never changed');
 END;
@@ -84,6 +86,20 @@ BEGIN
     SELECT RAISE(ABORT, 'a pruned head is never changed');
 END;
 
+-- N44: only what has ended goes, and only behind a checkpoint that signed its last head.
+CREATE TRIGGER only_what_is_signed_is_pruned BEFORE INSERT ON pruned
+WHEN NOT EXISTS (SELECT 1 FROM operations o JOIN heads h ON h.checkpoint = NEW.behind
+        AND h.operation_id = o.operation_id AND h.seq = o.seq AND h.head = o.head
+    WHERE o.operation_id = NEW.operation_id AND o.seq = NEW.seq AND o.head = NEW.head
+        AND o.completed_at IS NOT NULL)
+BEGIN
+    SELECT RAISE(ABORT, 'only an ended operation whose last head is signed is pruned');
+END;
+CREATE TRIGGER operations_are_never_removed BEFORE DELETE ON operations
+WHEN NOT EXISTS (SELECT 1 FROM pruned WHERE operation_id = OLD.operation_id)
+BEGIN
+    SELECT RAISE(ABORT, 'an operation is only pruned');
+END;
 -- A chain goes whole, after its head was kept.
 DROP TRIGGER history_is_never_removed;
 CREATE TRIGGER history_is_never_removed BEFORE DELETE ON history
@@ -94,9 +110,26 @@ BEGIN
 END;
 
 -- 1 from the moment at which its pruning began: what hangs on it goes in slices, and half of it is shown to nobody.
-ALTER TABLE operations ADD COLUMN leaving INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE operations ADD COLUMN leaving INTEGER NOT NULL DEFAULT 0
+    CHECK (leaving = 0 OR (leaving = 1 AND completed_at IS NOT NULL));
+CREATE INDEX operations_leaving ON operations (key) WHERE leaving = 1;
+-- What everybody but the pruning sees.
+CREATE VIEW present AS SELECT * FROM operations WHERE leaving = 0;
+-- Where each operation stands among the others, gone or not.
+CREATE VIEW places AS
+    SELECT operation_id, key FROM operations UNION ALL SELECT operation_id, operation_key FROM pruned;
+-- One that leaves holds no job any more.
+DROP INDEX operations_hold_jobs;
+CREATE UNIQUE INDEX operations_hold_jobs ON operations (provider, remote_job_id)
+    WHERE remote_job_id IS NOT NULL AND state NOT IN ('timed_out', 'abandoned') AND leaving = 0;
+-- With `leaving`, so that counting by state reads nothing but the index.
+DROP INDEX operations_by_state;
+CREATE INDEX operations_by_state ON operations (state, leaving);
 -- What may be pruned is found in the order in which it ended.
 CREATE INDEX operations_by_end ON operations (completed_at) WHERE completed_at IS NOT NULL;
+-- What else hangs on an operation: without these each one that goes would be looked for in all of them.
+CREATE INDEX client_keys_by_operation ON client_keys (operation_key);
+CREATE INDEX notices_by_operation ON notices (operation_key) WHERE operation_key IS NOT NULL;
 -- A list page's request stands under one operation and is named by the observations of others.
 CREATE INDEX observations_by_page ON observations (request_id) WHERE road = 'list';
 

@@ -74,7 +74,9 @@ async def _made(path: Path) -> None:
 async def test_a_fresh_file_holds_every_table_strict_and_says_whose_it_is(path: Path) -> None:
     async with opened(path):
         tables = look(
-            path, "SELECT name, strict FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE 'sqlite_%'"
+            path,
+            "SELECT name, strict FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
+            " AND name NOT LIKE 'sqlite_%'",
         )
         assert sorted(tables) == sorted((name, 1) for name in TABLES)
         assert look(path, "PRAGMA user_version") == [(len(schema.migrations()),)]

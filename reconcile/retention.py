@@ -1,0 +1,123 @@
+"""What is kept for how long (interface: kept how long), and the loop that lets the rest go, slice by slice.
+
+Between two slices the writer is left to everybody else: pruning is never in a hurry. Where it is cut off, by a stop or
+a kill, the next round goes on; every slice leaves a file that is whole.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconcile.files import Files
+from reconcile.seams import Clock
+from reconcile.store.forgotten import Forgetting, IdsKept
+from reconcile.store.pruning import Gone, Pruning
+from reconcile.store.record import Record
+
+_DAY_MS: Final = 86_400_000
+#: Event ids are kept at least this long, ms. 7 d: the interface's own; longer where a provider repeats for longer.
+MIN_IDS_MS: Final = 7 * _DAY_MS
+#: Deliveries that no operation was found for are kept this long, ms. 30 d: the interface's own.
+UNMATCHED_MS: Final = 30 * _DAY_MS
+#: A rest between two slices is so many times what the slice took, so that others are given more time the busier the
+#: disk is. 2: measured beside 200 writes a second; the p99 of their answers stays below twice what it is without.
+REST: Final = 2
+#: Seconds that a rest takes at least. 0.01: arbitrary, a few transactions of everybody else.
+MIN_REST_SECONDS: Final = 0.01
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one round came to."""
+
+    operations: int = 0
+    events: int = 0
+    event_ids: int = 0
+
+
+class Retention:
+    """Prunes what has been kept for long enough. `retries_ms`: the longest retry of each provider whose is known."""
+
+    def __init__(
+        self,
+        *,
+        record: Record,
+        files: Files,
+        clock: Clock,
+        finished_ms: int,
+        retries_ms: Mapping[str, int],
+        longest_retry_ms: int,
+        log: Any,
+    ) -> None:
+        self._record = record
+        self._files = files
+        self._clock = clock
+        self._finished_ms = finished_ms
+        self._retries_ms = retries_ms
+        self._longest_retry_ms = longest_retry_ms
+        self._log = log
+
+    async def prune(self, stop: asyncio.Event) -> None:
+        """Let go what may go; cut off at once by `stop`. Raises: StoreError, OSError."""
+        now, done = self._clock.now(), _Round()
+        ids = self._ids_kept(now)
+        try:
+            await self._operations(now, ids, done, stop)
+            stale = Forgetting(now - UNMATCHED_MS, ids)
+            done.events = await self._in_slices(lambda: self._record.forget_events(stale), stop)
+            done.event_ids = await self._in_slices(lambda: self._record.free_event_ids(ids), stop)
+        finally:
+            if done != _Round():
+                counts = {"operations": done.operations, "events": done.events, "event_ids": done.event_ids}
+                self._log.info("pruned", **counts)
+
+    async def _operations(self, now: int, ids: IdsKept, done: _Round, stop: asyncio.Event) -> None:
+        wish = Pruning(now, await self._ended_before(now), ids)
+
+        async def one_slice() -> int:
+            nonlocal wish
+            pruned = await self._record.prune(wish)
+            wish = Pruning(now, wish.ended_before, ids, pruned.after)
+            done.operations += pruned.count
+            await self._remove_files(pruned.hidden)
+            return int(pruned.has_gone_on)
+
+        await self._in_slices(one_slice, stop)
+
+    async def _ended_before(self, now: int) -> int:
+        """While a lost create is looked for, what ended meanwhile stays: it says whose the jobs in a list are (B2)."""
+        unsettled = await self._record.oldest_unsettled()
+        before = now - self._finished_ms
+        return before if unsettled is None else min(before, unsettled)
+
+    async def _in_slices(self, one_slice: Callable[[], Awaitable[int]], stop: asyncio.Event) -> int:
+        """Slice by slice until one takes nothing; the sum of what they took."""
+        sum_of_all = 0
+        while not stop.is_set():
+            began = self._clock.monotonic()
+            count = await one_slice()
+            if count == 0:
+                break
+            sum_of_all += count
+            await self._rest(self._clock.monotonic() - began, stop)
+        return sum_of_all
+
+    async def _rest(self, took_seconds: float, stop: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(max(MIN_REST_SECONDS, REST * took_seconds)):
+                await stop.wait()
+        except TimeoutError:
+            pass
+
+    async def _remove_files(self, hidden: tuple[Gone, ...]) -> None:
+        """After their rows: a crash in between leaves files that no row names, which the next tidying finds."""
+        refs = [ref for gone in hidden for ref in (f"results/{gone.operation_id}", *gone.inputs)]
+        if refs:
+            await self._files.remove_all(refs)
+
+    def _ids_kept(self, now: int) -> IdsKept:
+        return IdsKept(
+            {name: now - max(MIN_IDS_MS, longest) for name, longest in self._retries_ms.items()},
+            now - max(MIN_IDS_MS, self._longest_retry_ms),
+        )
