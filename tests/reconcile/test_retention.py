@@ -1,0 +1,396 @@
+"""What is let go and when: the loop around the slices, the files behind the rows, and the round that it is part of."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from reconcile import retention, upkeep
+from reconcile.errors import StoreBroken, StoreBusy
+from reconcile.files import Files
+from reconcile.retention import Retention
+from reconcile.states import State
+from reconcile.store.forgotten import Forgetting, IdsKept
+from reconcile.store.pruning import Pruned, Pruning
+from reconcile.upkeep import Upkeep
+from tests.handlers.ground import Ground as Running
+from tests.handlers.ground import HandClock, running
+from tests.reconcile.rows import DAY, HOUR, NOW
+from tests.reconcile.store.aged import sign, writing
+from tests.reconcile.store.ground import Ground, opened, operation
+
+T = TypeVar("T")
+#: Seconds after which something that should have happened is held not to happen any more.
+PATIENCE: Final = 5
+
+
+class Inline:
+    """A supervisor without threads."""
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        raise NotImplementedError
+
+    async def offload(self, function: Callable[[], T]) -> T:
+        return function()
+
+
+class Clock:
+    """Wall time that stands; a slice of `record` below moves the other one."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> int:
+        return NOW
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class Record:
+    """Stands for the store where only its being asked matters."""
+
+    clock: Clock
+    slices: int = 0
+    takes_seconds: float = 0.0
+    asked: int = 0
+    wishes: list[Pruning | Forgetting | IdsKept] | None = None
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def oldest_unsettled(self) -> int | None:
+        return None
+
+    async def prune(self, wish: Pruning) -> Pruned:
+        self._note(wish)
+        self.asked += 1
+        self.began.set()
+        self.clock.seconds += self.takes_seconds
+        if self.asked > self.slices:
+            return Pruned((), 0, wish.after, has_gone_on=False)
+        return Pruned((), 2, (self.asked, self.asked), has_gone_on=True)
+
+    async def forget_events(self, wish: Forgetting) -> int:
+        self._note(wish)
+        return 0
+
+    async def free_event_ids(self, ids: IdsKept) -> int:
+        self._note(ids)
+        return 0
+
+    def _note(self, wish: Pruning | Forgetting | IdsKept) -> None:
+        self.wishes = [*(self.wishes or []), wish]
+
+
+def keeper(record: Any, folder: Path, clock: Any, **over: Any) -> tuple[Retention, LogCapture]:
+    """The loop on a store, or on what stands for one."""
+    capture = LogCapture()
+    given: dict[str, Any] = {"finished_ms": 90 * DAY, "retries_ms": {"test": 72 * HOUR}, "longest_retry_ms": 72 * HOUR}
+    files = Files(folder, Inline())
+    files.prepare()
+    log = structlog.wrap_logger(None, processors=[capture])
+    return Retention(record=record, files=files, clock=clock, log=log, **{**given, **over}), capture
+
+
+# ---- the loop --------------------------------------------------------------------------------------------------------
+
+
+async def test_between_two_slices_the_writer_is_left_to_others_for_longer_the_longer_a_slice_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    for takes, expected in ((0.5, 0.5 * retention.REST), (0.0, retention.MIN_REST_SECONDS)):
+        clock = Clock()
+        loop, _ = keeper(Record(clock, slices=2, takes_seconds=takes), tmp_path, clock)
+        plain = asyncio.timeout
+
+        def at_once(seconds: float, plain: Any = plain) -> Any:
+            rests.append(seconds)
+            return plain(0)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "timeout", at_once)
+            await loop.prune(asyncio.Event())
+        assert rests == [pytest.approx(expected)] * 2
+        rests.clear()
+
+
+async def test_a_stop_ends_a_rest_at_once_and_what_was_done_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MIN_REST_SECONDS", 3600)
+    clock, stop = Clock(), asyncio.Event()
+    record = Record(clock, slices=10)
+    loop, capture = keeper(record, tmp_path, clock)
+    task = asyncio.create_task(loop.prune(stop))
+    await record.began.wait()
+    stop.set()
+    async with asyncio.timeout(PATIENCE):
+        await task
+    assert record.asked == 1
+    assert capture.entries == [{"event": "pruned", "log_level": "info", "operations": 2, "events": 0, "event_ids": 0}]
+
+
+async def test_a_round_that_finds_nothing_says_nothing(tmp_path: Path) -> None:
+    clock = Clock()
+    loop, capture = keeper(Record(clock), tmp_path, clock)
+    await loop.prune(asyncio.Event())
+    assert capture.entries == []
+
+
+async def test_each_slice_goes_on_behind_the_one_before(tmp_path: Path) -> None:
+    clock = Clock()
+    record = Record(clock, slices=3)
+    loop, _ = keeper(record, tmp_path, clock)
+    await loop.prune(asyncio.Event())
+    assert [w.after for w in record.wishes or [] if isinstance(w, Pruning)] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+
+async def test_ids_are_kept_for_seven_days_or_the_longest_retry_whichever_is_longer(tmp_path: Path) -> None:
+    clock = Clock()
+    record = Record(clock)
+    loop, _ = keeper(
+        record, tmp_path, clock, retries_ms={"short": 72 * HOUR, "long": 9 * DAY}, longest_retry_ms=9 * DAY
+    )
+    await loop.prune(asyncio.Event())
+    ids = IdsKept({"short": NOW - 7 * DAY, "long": NOW - 9 * DAY}, NOW - 9 * DAY)
+    assert record.wishes == [Pruning(NOW, NOW - 90 * DAY, ids), Forgetting(NOW - 30 * DAY, ids), ids]
+
+
+async def test_what_ended_while_a_lost_create_is_looked_for_stays(tmp_path: Path) -> None:
+    """Else its job would seem to be nobody's, and could be taken for the lost one (B2, N5)."""
+    path = tmp_path / "reconciled.db"
+    with writing(path) as aged:
+        aged.operation(1, age=9 * DAY)
+        aged.operation(2, age=20 * DAY)
+        aged.operation(3, State.CREATE_UNKNOWN, age=9 * DAY)
+    async with opened(path) as ground:
+        await sign(ground)
+        loop, _ = keeper(ground.store.record, tmp_path / "state", HandClock(NOW), finished_ms=DAY)
+        await loop.prune(asyncio.Event())
+        assert ground.look("SELECT operation_id FROM operations ORDER BY key") == [("op_1",), ("op_3",)]
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def put(root: Path, *refs: str) -> None:
+    """Files that stand there."""
+    for ref in refs:
+        (root / ref).parent.mkdir(parents=True, exist_ok=True)
+        (root / ref).write_bytes(b"x")
+
+
+def standing(root: Path) -> set[str]:
+    """All files, by their refs."""
+    return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
+
+
+@asynccontextmanager
+async def aged(tmp_path: Path) -> AsyncIterator[tuple[Ground, Retention, Path]]:
+    """op_1 is to be pruned, op_2 is not; each with an input and a result."""
+    path, root = tmp_path / "reconciled.db", tmp_path / "state"
+    with writing(path) as rows:
+        rows.operation(1, input_ref="spool/op_1.jsonl")
+        rows.operation(2, State.OBSERVING, input_ref="spool/op_2.jsonl")
+    async with opened(path) as ground:
+        await sign(ground)
+        loop, _ = keeper(ground.store.record, root, HandClock(NOW))
+        put(root, "spool/op_1.jsonl", "results/op_1/3/0.jsonl", "spool/op_2.jsonl", "results/op_2/1/0.jsonl")
+        yield ground, loop, root
+
+
+async def test_files_go_after_their_rows(tmp_path: Path) -> None:
+    async with aged(tmp_path) as (_, loop, root):
+        await loop.prune(asyncio.Event())
+        assert standing(root) == {"spool/op_2.jsonl", "results/op_2/1/0.jsonl"}
+
+
+async def test_files_stay_where_the_rows_did_not_go(tmp_path: Path) -> None:
+    async with aged(tmp_path) as (ground, loop, root):
+        before = standing(root)
+
+        def fail(_: object) -> None:
+            raise StoreBusy("full")
+
+        ground.hooks.before_commit = fail
+        with pytest.raises(Exception, match="full"):
+            await loop.prune(asyncio.Event())
+        ground._fault_was_seen = True
+        assert standing(root) == before
+
+
+# ---- the round -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Part:
+    """A part of the round that tells when it is its turn, and may fail."""
+
+    told: list[str]
+    name: str
+    fault: Exception | None = None
+
+    async def sign(self) -> None:
+        await self._turn()
+
+    async def prune(self, _: asyncio.Event) -> None:
+        await self._turn()
+
+    async def _turn(self) -> None:
+        self.told.append(self.name)
+        if self.fault is not None:
+            raise self.fault
+
+
+def rounds(store: Any, files: Files, told: list[str], **faults: Exception) -> tuple[Upkeep, LogCapture]:
+    """An upkeep whose notary and retention are parts of the test."""
+    capture = LogCapture()
+    notary: Any = Part(told, "sign", faults.get("sign"))
+    pruner: Any = Part(told, "prune", faults.get("prune"))
+    nobody: Any = None
+    log = structlog.wrap_logger(None, processors=[capture])
+    return Upkeep(store=store, files=files, collector=nobody, notary=notary, retention=pruner, log=log), capture
+
+
+async def test_a_round_signs_before_it_prunes_and_tidies_last(tmp_path: Path) -> None:
+    async with opened(tmp_path / "reconciled.db") as ground:
+        told: list[str] = []
+        files = Files(tmp_path / "state", Inline())
+        files.prepare()
+        keeping, _ = rounds(ground.store, files, told)
+        put(tmp_path / "state", "spool/op_gone.jsonl")
+        await keeping._round(asyncio.Event())
+        assert told == ["sign", "prune"]
+        assert keeping._unnamed == {"spool/op_gone.jsonl"}
+
+
+async def test_a_fault_ends_the_round_and_is_told_and_the_next_one_tries_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    keeping, capture = rounds(None, Files(tmp_path, Inline()), told, prune=StoreBusy("full"))
+    await keeping._round(asyncio.Event())
+    await keeping._round(asyncio.Event())
+    assert told == ["sign", "prune"] * 2
+    assert [entry["event"] for entry in capture.entries] == ["upkeep_failed"] * 2
+    keeping, _ = rounds(None, Files(tmp_path, Inline()), told, prune=StoreBroken("unknown"))
+    with pytest.raises(StoreBroken):
+        await keeping._round(asyncio.Event())
+
+
+async def test_a_file_that_no_row_names_goes_when_two_rounds_in_a_row_found_it(tmp_path: Path) -> None:
+    root = tmp_path / "state"
+    async with opened(tmp_path / "reconciled.db") as ground:
+        await ground.start(operation(1))
+        files = Files(root, Inline())
+        files.prepare()
+        keeping, _ = rounds(ground.store, files, [])
+        named = ("spool/op_1.jsonl", "results/op_1/1/0.jsonl")
+        orphans = ("spool/op_8.jsonl", "spool/op_8.inp_1.json", "spool/op_1.inp_7.json", "results/op_9/1/0.jsonl")
+        put(root, *named, *orphans, "tmp/4-spool_op_8.jsonl")
+        await keeping._tidy_again()
+        assert standing(root) == {*named, *orphans, "tmp/4-spool_op_8.jsonl"}
+        put(root, "spool/op_2.jsonl")
+        await ground.start(operation(8))  # its row was on its way
+        await keeping._tidy_again()
+        assert standing(root) == {*named, "spool/op_8.jsonl", "spool/op_8.inp_1.json", "spool/op_2.jsonl"} - {
+            "spool/op_8.inp_1.json"
+        }
+        await ground.start(operation(2))
+        await keeping._tidy_again()
+        assert standing(root) == {*named, "spool/op_8.jsonl", "spool/op_2.jsonl"}
+
+
+async def test_a_file_that_is_being_written_is_nobodys_leftover_however_long_it_takes(tmp_path: Path) -> None:
+    root = tmp_path / "state"
+    async with opened(tmp_path / "reconciled.db") as ground:
+        files = Files(root, Inline())
+        files.prepare()
+        keeping, _ = rounds(ground.store, files, [])
+        writer = files.create("results/op_1/1/0.jsonl")
+        for _ in range(4):
+            writer.write(b"line\n")
+            await keeping._tidy_again()
+        await writer.finish()
+        assert standing(root) == {"results/op_1/1/0.jsonl"}
+        assert files.leftovers() == []
+        dropped = files.create("spool/op_1.jsonl")
+        dropped.discard()
+        assert files.under_way == set()
+
+
+async def test_what_a_full_disk_left_half_written_goes_too(tmp_path: Path) -> None:
+    root = tmp_path / "state"
+
+    def fail(step: str, _: Path) -> None:
+        if step == "fsync":
+            raise OSError(28, "no space")
+
+    async with opened(tmp_path / "reconciled.db") as ground:
+        files = Files(root, Inline(), fail)
+        files.prepare()
+        keeping, _ = rounds(ground.store, files, [])
+        writer = files.create("spool/op_1.jsonl")
+        with pytest.raises(OSError, match="no space"):
+            await writer.finish()
+        writer.discard()
+        assert len(files.leftovers()) == 1
+        await keeping._tidy_again()
+        await keeping._tidy_again()
+        assert standing(root) == set()
+
+
+# ---- the whole daemon ------------------------------------------------------------------------------------------------
+
+
+async def age(ground: Running, ms: int) -> None:
+    """So much later a round of the daemon's own upkeep."""
+    ground.clock.advance(ms)
+    await ground.daemon.upkeep._round(asyncio.Event())
+
+
+async def test_an_ended_operation_goes_with_its_files_when_its_time_is_over(tmp_path: Path) -> None:
+    async with running(tmp_path / "state", sections={"retention": {"finished": "10d"}}) as ground:
+        ended = await ground.operation("succeeded", "job_1")
+        open_one = await ground.operation("observing", "job_2")
+        put(tmp_path / "state", f"results/{ended}/1/0.jsonl")
+        await age(ground, 10 * DAY - 1)
+        assert await ground.daemon.store.get(ended) is not None
+        await age(ground, 1)
+        assert await ground.daemon.store.get(ended) is None
+        assert await ground.daemon.store.get(open_one) is not None
+        assert {p.stem for p in (tmp_path / "state" / "spool").iterdir()} == {open_one}
+        assert os.listdir(tmp_path / "state" / "results") == []  # noqa: PTH208 - names alone
+        assert [e["operations"] for e in ground.logged if e["event"] == "pruned"] == [1]
+
+
+async def test_a_crash_between_rows_and_files_leaves_them_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "state"
+    async with running(folder, sections={"retention": {"finished": "10d"}}) as ground:
+        ended = await ground.operation("succeeded", "job_1")
+
+        async def killed(_: Files, __: Any) -> None:
+            raise OSError("killed here")
+
+        monkeypatch.setattr(Files, "remove_all", killed)
+        await age(ground, 10 * DAY)
+        assert await ground.daemon.store.get(ended) is None
+        assert (folder / "spool" / f"{ended}.jsonl").exists()
+    monkeypatch.undo()
+    async with running(folder, seed=2):
+        tidying = [task for task in asyncio.all_tasks() if task.get_name() == "upkeep"]
+        if tidying:
+            await asyncio.wait(tidying)
+        assert not (folder / "spool" / f"{ended}.jsonl").exists()
+
+
+def test_a_round_is_an_hour() -> None:
+    assert upkeep.ROUND_SECONDS == 3600
