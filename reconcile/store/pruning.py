@@ -74,7 +74,7 @@ class _Candidate:
     completed_at: UnixMs
     seq: int
     head: str
-    behind: int
+    behind: int | None
     inputs: tuple[str, ...]
     #: What hangs on it beside its history, counted no further than just above a slice.
     weight: int
@@ -85,29 +85,28 @@ class _Candidate:
         return self.weight > SLICE
 
 
-#: Nothing but ended operations whose last head the checkpoint `behind` has signed.
-_CANDIDATES: Final = f"""
-    SELECT o.key, o.operation_id, o.completed_at, o.seq, o.head, c.number, o.living ->> '$.input_ref',
-        o.living ->> '$.input.ref',
+#: The next ones in the order in which they ended, so many and no more: a slice is short however many of them must stay.
+#: `behind` is null for what may not go: only an ended operation may whose last head a checkpoint has signed.
+_NEXT: Final = f"""
+    SELECT o.key, o.operation_id, o.completed_at, o.seq, o.head,
+        (SELECT l.checkpoint FROM heads l WHERE l.checkpoint = (SELECT number FROM checkpoints WHERE position >=
+                (SELECT position FROM history h WHERE h.operation_key = o.key ORDER BY h.seq DESC LIMIT 1)
+            ORDER BY position, number LIMIT 1)
+            AND l.operation_id = o.operation_id AND l.seq = o.seq AND l.head = o.head
+            AND NOT EXISTS (SELECT 1 FROM schedule s WHERE s.key = o.key)),
+        o.living ->> '$.input_ref', o.living ->> '$.input.ref',
         (SELECT count(*) FROM (SELECT 1 FROM items i WHERE i.operation_key = o.key LIMIT {SLICE + 1}))
         + (SELECT count(*) FROM (SELECT 1 FROM requests r WHERE r.operation_key = o.key LIMIT {SLICE + 1}))
         + (SELECT coalesce(sum(weight), 0) FROM (SELECT 1 + length(n.raw) / {PAGE_BYTES} AS weight
             FROM observations n WHERE n.operation_key = o.key LIMIT {SLICE + 1}))
         + (SELECT coalesce(sum(weight), 0) FROM (SELECT 1 + length(e.body) / {PAGE_BYTES} AS weight
             FROM events e WHERE e.operation_key = o.key LIMIT {SLICE + 1}))
-    FROM operations o JOIN checkpoints c ON c.number = (SELECT number FROM checkpoints WHERE position >=
-            (SELECT position FROM history h WHERE h.operation_key = o.key ORDER BY h.seq DESC LIMIT 1)
-        ORDER BY position, number LIMIT 1)
-    WHERE %s AND o.completed_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM schedule s WHERE s.key = o.key)
-        AND EXISTS (SELECT 1 FROM heads l WHERE l.checkpoint = c.number AND l.operation_id = o.operation_id
-            AND l.seq = o.seq AND l.head = o.head)
-    ORDER BY o.completed_at, o.key LIMIT {MAX_OPERATIONS}
+    FROM (SELECT * FROM operations WHERE %s AND completed_at IS NOT NULL ORDER BY completed_at, key
+        LIMIT {MAX_OPERATIONS}) o ORDER BY o.completed_at, o.key
 """
 #: One at a time: the others are still as they were.
-_LEAVING: Final = _CANDIDATES % (
-    "o.key = (SELECT key FROM operations INDEXED BY operations_leaving WHERE leaving = 1 LIMIT 1)"
-)
-_ENDED: Final = _CANDIDATES % "o.leaving = 0 AND o.completed_at <= ? AND (o.completed_at, o.key) > (?, ?)"
+_LEAVING: Final = _NEXT % "key = (SELECT key FROM operations INDEXED BY operations_leaving WHERE leaving = 1 LIMIT 1)"
+_ENDED: Final = _NEXT % "leaving = 0 AND completed_at <= ? AND (completed_at, key) > (?, ?)"
 _REMOVED: Final = (
     "SELECT pruned_at FROM pruned WHERE operation_id = ?"
     " UNION ALL SELECT NULL FROM operations WHERE operation_id = ? AND leaving = 1"
@@ -160,16 +159,15 @@ async def oldest_unsettled(reader: Reader) -> UnixMs | None:
 
 
 def _prune(connection: sqlite3.Connection, wish: Pruning) -> Done:
-    found = _found(connection, _LEAVING) or _found(connection, _ENDED, wish.ended_before, *wish.after)
-    if not found:
-        return Done(Pruned((), 0, wish.after, has_gone_on=False))
-    if found[0].is_large:
-        _lessen(connection, found[0], wish.ids)
-        return Done(Pruned((_gone(found[0]),), 0, wish.after, has_gone_on=True))
-    going = _fitting(found)
-    _remove(connection, going, wish)
-    last = max(wish.after, (going[-1].completed_at, going[-1].key))
-    return Done(Pruned(tuple(map(_gone, going)), len(going), last, has_gone_on=True))
+    leaving = [one for one in _found(connection, _LEAVING) if one.behind is not None]
+    found = leaving or _found(connection, _ENDED, wish.ended_before, *wish.after)
+    going, after = _fitting(found, wish.after)
+    if going and going[0].is_large:
+        _lessen(connection, going[0], wish.ids)
+        return Done(Pruned((_gone(going[0]),), 0, after, has_gone_on=True))
+    if going:
+        _remove(connection, going, wish)
+    return Done(Pruned(tuple(map(_gone, going)), len(going), after, has_gone_on=bool(found)))
 
 
 def _found(connection: sqlite3.Connection, sql: str, *parameters: int) -> list[_Candidate]:
@@ -179,16 +177,23 @@ def _found(connection: sqlite3.Connection, sql: str, *parameters: int) -> list[_
     ]
 
 
-def _fitting(found: list[_Candidate]) -> list[_Candidate]:
-    """The first ones that fit a slice together; the very first goes however long its history is."""
+def _fitting(found: list[_Candidate], after: tuple[UnixMs, int]) -> tuple[list[_Candidate], tuple[UnixMs, int]]:
+    """The first ones that may go and fit a slice together, or a large one alone; and where the next slice begins.
+
+    The very first goes however long its history is: a chain goes whole.
+    """
     going: list[_Candidate] = []
     left = SLICE
     for one in found:
-        left -= one.weight + one.seq + _OWN_ROWS
-        if going and left < 0:
-            break
-        going.append(one)
-    return going
+        if one.behind is not None:
+            left -= one.weight + one.seq + _OWN_ROWS
+            if going and left < 0:
+                break
+            going.append(one)
+            if one.is_large:  # it stays the next one until it is gone
+                break
+        after = max(after, (one.completed_at, one.key))
+    return going, after
 
 
 def _gone(one: _Candidate) -> Gone:
