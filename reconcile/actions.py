@@ -79,7 +79,8 @@ class Act:
         """Do what the row's state names. Raises: StoreError, OSError."""
         op = self._claim.operation
         if self._claim.open_mark:
-            await self._fact(op, FoundAtStart(is_repeatable=self._is_repeatable(op)), "start")
+            is_repeatable = self._peer.provider.contract.is_repeatable(op.state)
+            await self._fact(op, FoundAtStart(is_repeatable=is_repeatable), "start")
             return
         if (absence := self._peer.absence_for(op)) is not None:
             message = question(absence, op.provider, started_at=op.origin, is_at=self._peer.origin)
@@ -135,12 +136,6 @@ class Act:
         # An input that waits to be sent is sent late rather than not at all; its answer lets the deadline fire.
         reads_first = (Action.POLL, Action.RECONCILE_CREATE, Action.COLLECT, Action.SEND_INPUT)
         return None if next_action(op) in reads_first and name != "attention" else DeadlinePassed(name)
-
-    def _is_repeatable(self, op: Operation) -> bool:
-        contract = self._peer.provider.contract
-        if op.state is State.INPUT_GIVEN:
-            return contract.input_is_repeatable
-        return contract.cancel is not None and contract.cancel.is_repeatable
 
     # ---- submit ----
 

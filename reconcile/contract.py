@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from reconcile.model import VerdictKind
+from reconcile.states import State
 
 #: Consecutive failed reads before a job is given to a person. 20: arbitrary, about three hours at a 10 min cap.
 ERROR_BUDGET: Final = 20
@@ -140,6 +141,12 @@ class Contract:
     def settle_ms(self) -> int:
         """How long after a create became unknown a look-up that does not show it speaks of absence, ms."""
         return self.lookup.lag_ms if self.lookup is not None else 0
+
+    def is_repeatable(self, state: State) -> bool:
+        """Whether what `state` sends, or the cancel that waits in it, may be sent twice."""
+        if state is State.INPUT_GIVEN:
+            return self.input_is_repeatable
+        return self.cancel is not None and self.cancel.is_repeatable
 
     def with_poll(self, **values: int) -> "Contract":
         """The same contract with an operator's own poll numbers."""

@@ -38,7 +38,7 @@ from reconcile.evidence import (
     StepDone,
 )
 from reconcile.model import Change, Operation, UnixMs
-from reconcile.rules import absence, collecting, creating, deciding, looking_up, observing, waiting, wishes
+from reconcile.rules import absence, collecting, creating, deciding, looking_up, observing, restoring, waiting, wishes
 from reconcile.schedule import Pace
 from reconcile.states import CREATING, State
 
@@ -122,6 +122,8 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
             waiting.deadline_passed(draft, evidence)
         case ProviderAbsent():
             absence.provider_absent(draft, evidence)
+        case FoundAtStart(backup_made_at=int()):
+            restoring.found_in_a_backup(draft, evidence)
         case FoundAtStart():
             waiting.found_at_start(draft, evidence)
         case PersonDecided():

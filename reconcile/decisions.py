@@ -171,6 +171,8 @@ def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
             told += " The cancel that waits is sent as soon as the job is held."
         elif decision is Decision.CHOOSE_JOB:
             told += " The cancel that was under way is not sent again."
+        else:  # a restored backup: what its original sent is not known
+            told += " The cancel that waits may have been sent already: the job is read for it, and none is sent."
     return told
 
 
@@ -180,7 +182,7 @@ def _is_absent(op: Operation) -> bool:
 
 def has_waiting_cancel(op: Operation) -> bool:
     """Whether a cancel waits for the job id: its deadline runs only from when it could be sent (E6)."""
-    return op.cancel is not None and op.deadlines.cancel is None
+    return op.cancel is not None and op.cancel.answer is None and op.deadlines.cancel is None
 
 
 def has_collected(op: Operation) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconcile.decisions import Decision
-from reconcile.model import Absence, Observation, RemoteError, ResultInfo, Summary
+from reconcile.model import Absence, Observation, RemoteError, ResultInfo, Summary, UnixMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +254,14 @@ class ProviderAbsent:
 
 @dataclass(frozen=True, slots=True)
 class FoundAtStart:
-    """What a restart finds: `mark` open means the answer to a request with an effect was never recorded."""
+    """What a restart finds: `mark` open means the answer to a request with an effect was never recorded.
+
+    `is_repeatable`: the contract lets what waits or was cut off be sent twice. `backup_made_at`: the file is a restored
+    backup of that moment, and what its original sent since is not known.
+    """
 
     is_repeatable: bool = False
-    is_restored_backup: bool = False
+    backup_made_at: UnixMs | None = None
 
 
 @dataclass(frozen=True, slots=True)

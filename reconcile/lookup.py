@@ -164,12 +164,14 @@ def _is_item(peer: Peer, line: bytes, ref: ResultRef) -> bool:
 
 
 def owes_second_look(peer: Peer, op: Operation) -> bool:
-    """Whether a create that was sent again ended so that its result is next, and nobody has looked for a second job.
+    """Whether a create that was sent again, or may have been before a backup was restored, ended so that its result is
+    next, and nobody has looked for a second job.
 
     Just before the result is believed: by then a list that lagged has had its time, and marked ids can be read.
     """
     terms = peer.provider.contract.lookup
-    if terms is None or op.state is not State.RESULT_COLLECTING or op.resends == 0 or op.resend_checked:
+    may_be_two = op.resends > 0 or op.restored
+    if terms is None or op.state is not State.RESULT_COLLECTING or not may_be_two or op.resend_checked:
         return False
     return op.item_mark is not None or (terms.is_sure and peer.provider.marker(op) is not None)
 

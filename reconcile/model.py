@@ -98,8 +98,7 @@ class Observation:
     remote_status: str | None = None
     progress: Progress | None = None
     results: tuple[ResultRef, ...] = ()
-    #: The provider says that it has dropped the results: no fetch is tried.
-    results_gone: bool = False
+    results_gone: bool = False  # the provider says that it has dropped the results: no fetch is tried
     #: Items the provider says it has finished. Above 0 while no result is named: the files are not ready yet.
     finished_items: int | None = None
     total_items: int | None = None
@@ -109,6 +108,7 @@ class Observation:
     created_at: UnixMs | None = None
     #: What the contract's marker reads on this job (an input file id, our own operation id, ...).
     marker: str | None = None
+    named: str | None = None  # the operation whose id it bears beside that: less sure, since people copy what they see
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +305,9 @@ class Operation:
     contradictions: int = 0
     parent: str | None = None
     adopted: bool = False
-    #: Creates that a person, or the configuration, allowed after one that may have arrived: from the first on nothing
-    #: is surely unsent.
+    #: Creates that were allowed after one that may have arrived: from the first on nothing is surely unsent.
     resends: int = 0
+    restored: bool = False  # its create was open in a restored backup: every leave to send it again may be spent
     #: After a re-send was accepted, the account was looked through once more for the first one's job.
     resend_checked: bool = False
     #: When the last create became unknown; what a look-up does not show counts as absent only so long after it.

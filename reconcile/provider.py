@@ -179,7 +179,7 @@ class Provider(Protocol):
         ...
 
     def marker(self, op: Operation) -> str | None:
-        """The value that `Observation.marker` carries on this operation's own job, None where nothing marks it."""
+        """What this operation's own job bears and a look-up goes by, None where nothing marks it."""
         ...
 
     def is_candidate(self, op: Operation, seen: Observation) -> bool:

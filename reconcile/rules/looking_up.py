@@ -38,7 +38,7 @@ def looked_again(draft: Draft, evidence: LookedAgain) -> None:
     others = tuple(job_id for job_id in evidence.others if job_id != draft.op.remote_job_id)
     draft.set(resend_checked=True)
     if not others:
-        draft.fact(_no_second_job(evidence), is_whole=evidence.is_whole)
+        draft.fact(_no_second_job(evidence, was_resent=draft.op.resends > 0), is_whole=evidence.is_whole)
     elif draft.op.state in TERMINAL:
         draft.contradiction("a second job of this operation shows after it had ended", others=list(others))
     elif draft.op.remote_job_id is None:
@@ -47,14 +47,15 @@ def looked_again(draft: Draft, evidence: LookedAgain) -> None:
         second_jobs(draft, others)
 
 
-def _no_second_job(evidence: LookedAgain) -> str:
+def _no_second_job(evidence: LookedAgain, *, was_resent: bool) -> str:
     """What was seen, and no more than that."""
+    why = "after the re-send" if was_resent else "since the create may have been sent again before the restore"
     if evidence.error_class is not None:
         return (
-            f"the account could not be looked through once more after the re-send ({evidence.error_class}), and the"
+            f"the account could not be looked through once more {why} ({evidence.error_class}), and the"
             " result is collected all the same: a second job may have run unseen"
         )
-    told = "the account was looked through once more after the re-send: no second job shows"
+    told = f"the account was looked through once more {why}: no second job shows"
     return told if evidence.is_whole else told + ", but not every job there could be told"
 
 
@@ -85,6 +86,7 @@ def _may_adopt_by_count(draft: Draft, evidence: LookupFound) -> bool:
         and evidence.is_whole
         and evidence.is_only_lost
         and op.resends == 0
+        and not op.restored  # nor after a time in which others were started that nobody here knows of
         and len(evidence.job_ids) == 1
         and evidence.job_ids[0] in evidence.same_size
         and set(op.candidates) <= set(evidence.job_ids)
@@ -111,6 +113,7 @@ def _may_resend(draft: Draft, evidence: LookupFound) -> bool:
         contract.on_absent == "resend"
         and op.state is State.CREATE_UNKNOWN
         and op.resends == 0
+        and not op.restored  # the one permission may be spent
         and op.cancel is None  # nothing is made anew only to be cancelled
         and (evidence.is_whole or contract.lookup is None)
         and not (evidence.job_ids or op.candidates)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from reconcile import deadlines
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer
-from reconcile.model import InputIntent, Operation, RemoteError
+from reconcile.model import CancelIntent, InputIntent, Operation, RemoteError
 from reconcile.states import WATCHING, State
 
 
@@ -89,23 +89,17 @@ def _why_no_job(op: Operation) -> str:
     return f"the create was not accepted in {tries}, the last came to {op.last_refusal}"
 
 
-#: Where a restored backup may lack the mark of a send that its original did make.
-_MAY_LACK_A_MARK = frozenset({State.CREATE_PENDING, State.CANCEL_REQUESTED, State.INPUT_GIVEN})
-
-
 def found_at_start(draft: Draft, evidence: FoundAtStart) -> None:
     """What an open send mark means once nobody waits for its answer any more."""
     op = draft.op
-    if op.schedule.mark_at is None and not (evidence.is_restored_backup and op.state in _MAY_LACK_A_MARK):
+    if op.schedule.mark_at is None:
         return
     match op.state:
         case State.CREATE_PENDING:
             draft.move(State.CREATE_UNKNOWN, "the create was cut off while its answer was awaited; it is looked up")
         case State.CANCEL_REQUESTED if not evidence.is_repeatable and op.cancel is not None:
-            draft.set(cancel=replace(op.cancel, answer=CancelAnswer.UNKNOWN.value))
-            draft.set_schedule(mark_at=None)
-            draft.fact("the cancel was cut off while its answer was awaited; the job is read once")
-            draft.due_now()
+            told = "the cancel was cut off while its answer was awaited; the job is read once"
+            cancel_may_have_arrived(draft, op.cancel, told=told)
         case State.INPUT_GIVEN if not evidence.is_repeatable and op.input is not None:
             input_may_have_arrived(draft, op.input)
         case State.RESULT_COLLECTING if draft.contract.result_fetch == "consuming":
@@ -115,9 +109,19 @@ def found_at_start(draft: Draft, evidence: FoundAtStart) -> None:
             draft.due_now()
 
 
-def input_may_have_arrived(draft: Draft, given: InputIntent) -> None:
-    """The answer to the input was lost: one read shows whether the job went on."""
+def cancel_may_have_arrived(draft: Draft, asked: CancelIntent, *, told: str) -> None:
+    """The answer to the cancel was lost, or is not known here: one read shows whether it took effect."""
+    draft.set(cancel=replace(asked, answer=CancelAnswer.UNKNOWN.value))
+    draft.set_schedule(mark_at=None)
+    draft.fact(told)
+    draft.due_now()
+
+
+def input_may_have_arrived(
+    draft: Draft, given: InputIntent, *, told: str = "the input may have arrived; the job is read once"
+) -> None:
+    """The answer to the input was lost, or is not known here: one read shows whether the job went on."""
     draft.set(input=replace(given, answer=InputAnswer.UNKNOWN.value))
     draft.set_schedule(mark_at=None)
-    draft.fact("the input may have arrived; the job is read once")
+    draft.fact(told)
     draft.due_now()

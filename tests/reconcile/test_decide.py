@@ -123,7 +123,7 @@ evidences: st.SearchStrategy[Evidence] = st.one_of(
     st.builds(CollectFailed, st.just("http_404"), waits, is_final=st.booleans()),
     st.builds(ResultIsFailure, errors),
     st.builds(DeadlinePassed, st.sampled_from(DEADLINE_NAMES), last_read=st.booleans()),
-    st.builds(FoundAtStart, is_repeatable=st.booleans(), is_restored_backup=st.booleans()),
+    st.builds(FoundAtStart, is_repeatable=st.booleans(), backup_made_at=st.none() | st.just(NOW - HOUR)),
 )
 moments = st.integers(-2 * DAY, 30 * DAY).map(lambda ms: NOW + ms)
 contracts = st.sampled_from(ALL_CONTRACTS)
@@ -194,7 +194,7 @@ EVERY_EVIDENCE: tuple[Evidence, ...] = (
     ResultIsFailure(RemoteError("e", "m")),
     *(DeadlinePassed(name, last_read=True) for name in DEADLINE_NAMES),
     FoundAtStart(),
-    FoundAtStart(is_restored_backup=True),
+    FoundAtStart(backup_made_at=NOW - HOUR),
 )
 
 

@@ -1,4 +1,4 @@
-"""What a restart finds: a mark without an answer, or none."""
+"""What a restart finds: a mark without an answer, or none. A restored backup: test_decide_restored.py."""
 
 import pytest
 
@@ -103,12 +103,12 @@ def test_a_repeatable_send_is_sent_again_after_a_restart(state: State) -> None:
         (S.INPUT_GIVEN, "ended", "result_collecting", None),
     ],
 )
-@pytest.mark.parametrize("backup", [False, True])
+@pytest.mark.parametrize("backup", [None, NOW - HOUR])
 def test_a_send_that_is_not_repeatable_is_read_for_once(
-    state: State, word: str, to: str, reason: str | None, backup: bool
+    state: State, word: str, to: str, reason: str | None, backup: int | None
 ) -> None:
-    op = in_state(state, mark_at=None if backup else SENT, due_at=NOW + HOUR)
-    op = step(op, FoundAtStart(is_restored_backup=backup)).operation
+    op = in_state(state, mark_at=SENT if backup is None else None, due_at=NOW + HOUR)
+    op = step(op, FoundAtStart(backup_made_at=backup)).operation
     assert op.state is state
     assert op.schedule.mark_at is None
     assert op.schedule.due_at == NOW
@@ -133,24 +133,6 @@ def test_a_plain_fetch_that_a_restart_cut_off_is_made_again() -> None:
     assert after.schedule.mark_at is None
     assert after.schedule.due_at == NOW
     assert next_action(after) == "collect"
-
-
-@pytest.mark.parametrize(
-    ("state", "cell"),
-    row(
-        creating={S.CREATE_PENDING: "create_unknown", S.CREATE_UNKNOWN: "stays"},
-        watching="stays",
-        cancelling="stays",
-        stopped="stays",
-        results="stays",
-        terminal="-",
-    ),
-)
-@pytest.mark.parametrize("contract", [CONTRACT, CONSUMING])
-def test_in_a_restored_backup_three_states_count_as_marked(state: State, cell: str, contract: Contract) -> None:
-    """`create_pending`, `cancel_requested`, `input_given`; a fetch is counted only by its own mark."""
-    op = in_state(state)
-    assert_cell(op, step(op, FoundAtStart(is_restored_backup=True), contract), cell)
 
 
 @pytest.mark.parametrize("state", CREATING)

@@ -1,6 +1,7 @@
 """OpenAI's Batch API as our adapter speaks and reads it: what the fixtures alone do not show."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,6 +262,23 @@ def test_a_named_input_file_is_not_uploaded_again_and_marks_nothing() -> None:
     assert PROVIDER.marker(op) is None
     assert PROVIDER.marker(operation(KIND, steps={"upload": FILE})) == FILE
     assert PROVIDER.marker(operation(KIND)) is None
+
+
+def test_a_restored_operation_whose_upload_is_not_known_is_found_by_its_id_in_the_metadata() -> None:
+    """Or one whose upload was made again since. Any other goes by its file alone: people copy what they see."""
+    other, ours = Observation(None, JOB, marker="file-other"), Observation(None, JOB, marker=FILE, named="op_other")
+    named = Observation(None, JOB, marker="file-other", named="op_01JDSAMPLE")
+    for steps in ({}, {"upload": FILE}):
+        op = operation(KIND, steps=steps)
+        assert not PROVIDER.is_candidate(op, named)
+        op = replace(op, restored=True)
+        assert PROVIDER.marker(op) is not None
+        assert PROVIDER.is_candidate(op, named)
+        assert not PROVIDER.is_candidate(op, other)
+        assert PROVIDER.is_candidate(op, ours) == bool(steps)
+    batch = json.loads(fixture_bytes("openai/batch_status_expired_partial.json"))
+    for metadata, name in (({"reconciled_operation": "op_1"}, "op_1"), ({"reconciled_operation": 7}, None), (7, None)):
+        assert read(batch | {"metadata": metadata}).named == name
 
 
 @pytest.mark.parametrize(

@@ -114,13 +114,16 @@ class OpenAIBatch:
         return Page.of(bodies.listed(entries), next=bodies.next_cursor(body, entries))
 
     def marker(self, op: Operation) -> str | None:
-        """The file we uploaded for this operation alone. A file that the client named may serve several batches."""
-        return op.steps.get(UPLOAD)
+        """The file we uploaded for this operation alone. A file that the client named may serve several batches.
+
+        In a restored backup the upload may have been made, or made again, after it: the name in the metadata is left.
+        """
+        return op.steps.get(UPLOAD) or (op.operation_id if op.restored else None)
 
     def is_candidate(self, op: Operation, seen: Observation) -> bool:
-        """A batch of the file that we uploaded for this operation."""
-        marker = self.marker(op)
-        return marker is not None and seen.marker == marker
+        """A batch of the file that we uploaded for this operation; of a restored one also a batch that bears its id."""
+        upload = op.steps.get(UPLOAD)
+        return (upload is not None and seen.marker == upload) or (op.restored and seen.named == op.operation_id)
 
     # ---- cancel ----------------------------------------------------------------------------------------------
 

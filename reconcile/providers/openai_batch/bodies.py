@@ -10,6 +10,7 @@ from reconcile.errors import Unreadable
 from reconcile.model import ENDS, Observation, Progress, RemoteError, ResultRef, VerdictKind
 from reconcile.provider import HttpResponse
 from reconcile.providers.openai_batch.contract import WORDS
+from reconcile.providers.openai_batch.start import OPERATION_KEY
 from reconcile.read_json import (
     JsonValue,
     count,
@@ -81,6 +82,7 @@ def observation(batch: dict[str, JsonValue]) -> Observation:
         error=None if is_done else _batch_error(batch, fallback=status),
         provider_at=read_time_ms(batch.get(_TIME_OF.get(status, ""))),
         marker=_marker(batch),
+        named=_named(batch),
     )
 
 
@@ -110,6 +112,13 @@ def _progress(finished: int | None, total: int | None) -> Progress | None:
 def _marker(batch: Mapping[str, JsonValue]) -> str | None:
     try:
         return read_id(batch.get("input_file_id"), what="input_file_id")
+    except Unreadable:
+        return None
+
+
+def _named(batch: Mapping[str, JsonValue]) -> str | None:
+    try:
+        return read_id((mapping(batch, "metadata") or {}).get(OPERATION_KEY), what=OPERATION_KEY)
     except Unreadable:
         return None
 

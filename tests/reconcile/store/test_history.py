@@ -256,6 +256,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     last_refusal="http_401",
     accepted_despite="expected a, got b",
     resend_checked=True,
+    restored=True,
     unknown_since=NOW - 2,
     item_mark="0123456789ab",
     ruled_out=("job_3",),
@@ -340,7 +341,7 @@ _PLAIN: Final[list[Evidence]] = [
     ResultIsFailure(RemoteError("e", "m")),
     FoundAtStart(),
     FoundAtStart(is_repeatable=True),
-    FoundAtStart(is_restored_backup=True),
+    FoundAtStart(backup_made_at=NOW - HOUR),
 ]
 
 
