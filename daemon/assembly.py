@@ -34,6 +34,7 @@ from reconcile.redact import Redactor
 from reconcile.registry import KINDS, provider_for
 from reconcile.report import Reporter
 from reconcile.retention import Retention
+from reconcile.restored import Restored
 from reconcile.seams import Clock, Dice, Meters, Supervisor
 from reconcile.start import Starter
 from reconcile.store.events import HasRead
@@ -73,6 +74,7 @@ class Daemon:
     worker: Worker
     watchman: Watchman
     upkeep: Upkeep
+    restored: Restored
     client: Client
     ingest: Ingest
     changes: Changes
@@ -87,8 +89,12 @@ class Daemon:
     log: Any
 
     async def recover(self) -> None:
-        """What every start does under the lock, before it listens; the writer must be running. Raises: StoreError."""
+        """What every start does under the lock, before it listens; the writer must be running.
+
+        Raises: StoreError, OSError.
+        """
         await self.store.release_all()
+        await self.restored.make_up()  # first of all: nothing may be sent, rung or tidied before
         await self.store.know_providers(self.standing.kinds)
         await self._rouse()
         await self.pace_keeper.recall()
@@ -227,6 +233,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         worker=worker,
         watchman=watchman,
         upkeep=upkeep,
+        restored=_restored(seams, store, ingest, peers, files),
         client=client,
         ingest=ingest,
         changes=changes,
@@ -245,6 +252,18 @@ def _move_in(config: Config, files: Files, dice: Dice) -> tuple[str, AuditKey]:
     """Folders and secrets of our own, only once the file was taken: a newer release's is left alone, and all by it."""
     files.prepare()
     return own_secrets.api_token(config, dice), own_secrets.audit_key(config, dice)
+
+
+def _restored(seams: Seams, store: Store, ingest: Ingest, peers: Mapping[str, Peer], files: Files) -> Restored:
+    return Restored(
+        store=store,
+        ingest=ingest,
+        peers=peers,
+        files=files,
+        clock=seams.clock,
+        supervisor=seams.supervisor,
+        log=seams.log,
+    )
 
 
 def _public(config: Config, seams: Seams, peers: Mapping[str, Peer], ingest: Ingest, store: Store) -> web.Application:

@@ -81,7 +81,7 @@ def find(arguments: argparse.Namespace) -> Place:
         url = _checked(url)
     if url is not None and token_file is not None:
         return Place(url, _token_in(Path(token_file)), str(token_file))
-    document = _read(arguments.config, needs="--url and --token-file")
+    document = read_configuration(arguments.config, needs="--url and --token-file")
     try:
         top = Section(document, "", Sources(str(arguments.config), os.environ))
         url = url or f"http://{top.section('api').text('listen', '127.0.0.1:8787')}"
@@ -105,11 +105,16 @@ def _checked(url: str) -> str:
 
 def _own_token(top: Section) -> tuple[str, str]:
     """The token that a daemon of this configuration uses, and where it stands. Raises: ConfigError, Unreachable."""
-    state_dir = Path(top.text("state_dir", os.environ.get("STATE_DIRECTORY") or "reconciled-state"))
+    state_dir = state_dir_of(top)
     api = top.section("api")
     if token := api.secret_or_none("token", base=state_dir):
         return token, f"api.token ({api.secret_name('token')})"
     return _token_in(state_dir / "api-token"), str(state_dir / "api-token")
+
+
+def state_dir_of(top: Section) -> Path:
+    """Where a daemon of this configuration keeps what is its own. Raises: ConfigError."""
+    return Path(top.text("state_dir", os.environ.get("STATE_DIRECTORY") or "reconciled-state"))
 
 
 def _token_in(path: Path) -> str:
@@ -124,7 +129,8 @@ def _token_in(path: Path) -> str:
     return token
 
 
-def _read(path: Path, *, needs: str) -> dict[str, Any]:
+def read_configuration(path: Path, *, needs: str) -> dict[str, Any]:
+    """The configuration as TOML, unchecked. `needs`: what makes it needless. Raises: Unreachable."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as fault:

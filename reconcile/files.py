@@ -7,7 +7,7 @@ over from a crash and goes. A `ref` is a relative path made of our own ids only,
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
@@ -131,6 +131,23 @@ class Files:
                 self.remove(ref)
 
         await self.offload(remove)
+
+    def set_aside(self, refs: Iterable[str], folder: str) -> None:
+        """Move files, or folders of files, to the same places under `folder`, durably; what stands there already stays.
+
+        Raises: OSError.
+        """
+        touched: dict[Path, None] = {}
+        for ref in refs:
+            source, target = self.path(ref), self.path(f"{folder}/{ref}")
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            while target.exists():
+                target = target.with_name(f"{target.name}+")
+            self.step("set aside", target)
+            source.rename(target)
+            touched |= dict.fromkeys((source.parent, *self.up_from(target.parent)))
+        for each in touched:
+            _fsync_directory(each)
 
     def names(self, ref: str) -> list[str]:
         """What stands in a folder, by name; nothing where there is no such folder."""

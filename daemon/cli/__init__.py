@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def build_parser() -> argparse.ArgumentParser:
     """All commands; `--help` of each teaches by example."""
     # Imported here: they load half the world, and a Ctrl-C meanwhile should end in `main` as any other does.
-    from daemon.cli import asking, audit, operations, processes, starting
+    from daemon.cli import asking, audit, db, operations, processes, starting
 
     parser = argparse.ArgumentParser(
         prog="reconciled",
@@ -22,6 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     operations.add_commands(commands)
     asking.add_commands(commands)
     audit.add_commands(commands)
+    db.add_commands(commands)
     return parser
 
 

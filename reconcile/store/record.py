@@ -1,8 +1,8 @@
-"""What makes the record last, as everyone outside the store sees it: checkpoints over its chains, and their pruning."""
+"""What makes the record last, as everyone outside the store sees it: checkpoints, pruning, restored backups."""
 
 from reconcile.checkpoint import Head, PrunedHead, SignedCheckpoint
-from reconcile.model import UnixMs
-from reconcile.store import checkpoints, forgotten, pruning
+from reconcile.model import Operation, UnixMs
+from reconcile.store import checkpoints, forgotten, pruning, restored
 from reconcile.store.checkpoints import Gathering
 from reconcile.store.forgotten import Forgetting, IdsKept
 from reconcile.store.pruning import Pruned, Pruning
@@ -65,3 +65,17 @@ class Record:
     async def free_event_ids(self, ids: IdsKept) -> int:
         """Take one slice of the ids that cannot be repeated any more; how many, 0 when none is left."""
         return int(await self._group.write(forgotten.FREE, ids))
+
+    # ---- a restored backup ----
+
+    async def backup_made_at(self) -> UnixMs | None:
+        """When the backup was made that this file is, as long as its first start is not through; else None."""
+        return await restored.made_at(self._reader)
+
+    async def open_sends(self, *, after: int) -> list[tuple[int, Operation]]:
+        """A page of operations of which more may have been sent than stands here, each with its key, after a key."""
+        return await restored.open_sends(self._reader, after=after)
+
+    async def settle_backup(self) -> None:
+        """Take the mark off: from here on it is a database like any other."""
+        await self._group.write(restored.SETTLE, None)

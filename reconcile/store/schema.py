@@ -71,11 +71,10 @@ def prepare_writer(connection: sqlite3.Connection) -> None:
     """Bring a file to this release's schema. Raises: SchemaTooNew, before anything is written."""
     busy_timeout, *settings = WRITER_PRAGMAS
     connection.execute(busy_timeout).fetchall()
-    known = migrations()
-    _refuse_strangers(connection, len(known))
+    _refuse_strangers(connection, len(migrations()))
     for setting in settings:
         _set(connection, setting)
-    _upgrade(connection, known)
+    migrate(connection)
 
 
 def _refuse_strangers(connection: sqlite3.Connection, newest: int) -> None:
@@ -117,11 +116,12 @@ def _set(connection: sqlite3.Connection, setting: str) -> None:
     connection.execute(setting).fetchall()
 
 
-def _upgrade(connection: sqlite3.Connection, known: list[tuple[int, str]]) -> None:
-    """Everything that the file lacks in one transaction, atomic with the version: a file half-way is of no release.
+def migrate(connection: sqlite3.Connection) -> None:
+    """Everything that a file of ours lacks, in one transaction with the version: a file half-way is of no release.
 
     Nothing where another opener has done it.
     """
+    known = migrations()
     with _transaction(connection) as done:
         version = _number(connection, "PRAGMA user_version")
         scripts = [*early.mends(connection, version), *(script for number, script in known if number > version)]

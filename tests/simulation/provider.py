@@ -79,6 +79,10 @@ class Provider(World):
         self._authorization = f"Bearer {api_key}"
         self._under_way: dict[str, Delivery] = {}
 
+    def watch_file(self, database: Path) -> None:
+        """Look into another file from now on: the daemon's was lost, and it goes on from a backup."""
+        self._database = database
+
     def upload(self, data: bytes, purpose: str, now_ms: int, *, filename: str = "batch.jsonl") -> Body:
         """As the account does, and keep the bytes."""
         body = super().upload(data, purpose, now_ms, filename=filename)

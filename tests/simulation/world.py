@@ -102,6 +102,8 @@ class SimWorld:
         self.client = Client(API)
         self.lives: list[Life] = []
         self.faults: Callable[[str, bytes], Fault | None] = lambda _host, _head: None
+        #: Told of each commit of each life, while nothing else happens.
+        self.on_commit: Callable[[Process], None] = lambda _: None
         chosen = scenario if isinstance(scenario, Scenario) else find_scenario(scenario)
         ids = SeededDice(f"{seed}/provider").identifier
         self.provider = Provider(chosen, ids=ids, database=self.database, api_key=ENVIRON["KEY"])
@@ -289,6 +291,7 @@ class Process:
             raise _io_error()
 
     def _after_commit(self, _: object) -> None:
+        self.world.on_commit(self)
         if self._point.commit == (self.life.commits, "after"):
             self.loop.crash()
         if self._point.commit == (self.life.commits, "kept"):
@@ -310,6 +313,11 @@ async def story_ends(process: Process) -> None:
     """The client comes to its end, and then the provider's last webhooks are taken."""
     async with process.client_session() as session:
         await process.world.client.run(session)
+    await all_is_delivered(process)
+
+
+async def all_is_delivered(process: Process) -> None:
+    """The provider has sent what it had to send."""
     while process.world.provider.owes(process.outside.now()):  # noqa: ASYNC110 - the account is pure: it tells nobody
         await asyncio.sleep(0.25)
 

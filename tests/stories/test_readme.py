@@ -1,4 +1,4 @@
-"""The README's "Try it by hand", run as it is written: a newcomer's first ten minutes must not be a lie.
+"""The README's "Try it by hand" and its restore drill, run as they are written: neither may be a lie.
 
 The blocks run in one shell instead of two terminals, on ports of the test's own; nothing else is changed.
 """
@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,10 +28,18 @@ fi
 """
 
 
-def blocks() -> list[str]:
-    """The shell blocks of the section, in order."""
-    section = README[README.index("<!-- try: these blocks") : README.index("<!-- try: end -->")]
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+def blocks(name: str) -> list[str]:
+    """The shell blocks of the section, in order, however far they are indented."""
+    section = README[README.index(f"<!-- {name}: these blocks") : README.index(f"<!-- {name}: end -->")]
+    return [textwrap.dedent(block) for block in re.findall(r"^ *```sh\n(.*?)^ *```", section, re.DOTALL | re.MULTILINE)]
+
+
+def joined(steps: list[str]) -> str:
+    """One script that says where a step ends, on ports of the test's own."""
+    script = "set -e\n" + f"echo '=== end'\n{READY}".join(steps) + "wait\n"
+    for written in ("8786", "8787", "8790"):
+        script = script.replace(written, str(free_port()))
+    return script
 
 
 @pytest.fixture
@@ -66,13 +75,10 @@ def ran(script: str, folder: Path) -> tuple[int, str, str]:
 
 
 def test_what_the_readme_has_one_try_by_hand_goes_as_it_says(folder: Path) -> None:
-    steps = blocks()
+    steps = blocks("try")
     assert len(steps) == 7
-    script = "set -e\n" + f"echo '=== end'\n{READY}".join(steps) + "wait\n"
-    for written in ("8786", "8787", "8790"):
-        script = script.replace(written, str(free_port()))
 
-    status, out, err = ran(script, folder)
+    status, out, err = ran(joined(steps), folder)
 
     assert status == 0, err
     _, _, first, killed, _, second, _ = out.split("=== end\n")
@@ -86,3 +92,23 @@ def test_what_the_readme_has_one_try_by_hand_goes_as_it_says(folder: Path) -> No
     ids = set(re.findall(r"\bop_[0-9a-zA-Z]+", killed + second))
     assert len(ids) == 2, "the key gave a second operation, or the list is not of these two"
     assert re.search(r"^operations: 2 succeeded$", second, re.MULTILINE)
+
+
+def test_the_readmes_restore_drill_goes_as_it_says(folder: Path) -> None:
+    steps = blocks("drill")
+    assert len(steps) == 9
+
+    status, out, err = ran(joined([blocks("try")[0], *steps]), folder)
+
+    assert status == 0, err
+    _, _, backed_up, after, _, _, _, looked, adopted, _ = out.split("=== end\n")
+    assert re.search(r"backup/reconciled\.db: .*; not in it: spool/, results/, audit\.key, api-token \(", backed_up)
+    assert "done (succeeded)" in after
+    lost = re.findall(r"op_[0-9a-z]+", after)[0]
+    assert err.count('"restored_backup"') == 1
+    # The job of the backup came to its end, and what the lost time left is there.
+    assert "done (succeeded)" in looked
+    assert "done (succeeded)" in adopted
+    assert {f"{lost}.jsonl", lost} <= set(looked.split())
+    assert lost not in adopted
+    assert len(set(re.findall(r"\bop_[0-9a-z]+", adopted))) == 2

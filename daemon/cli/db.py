@@ -1,0 +1,112 @@
+"""Commands about the database file itself. They open it without the right to write, whether a daemon runs or not."""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from daemon import local_api, words
+from daemon.cli import calls, exits
+from daemon.cli.processes import add_config
+from daemon.runtime import SystemClock
+from daemon.sections import Section, Sources
+from reconcile.errors import ConfigError, SchemaTooNew, StoreBroken, StoreError
+from reconcile.store.backup import Copied, back_up
+
+#: What stands beside the database and is no part of it, as far as it is there.
+_BESIDE: Final = ("spool", "results", "audit.key", "api-token")
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def add_commands(commands: Any) -> None:
+    """db backup."""
+    parser = commands.add_parser("db", help="copy the database", description="About the database file.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    backup = actions.add_parser(
+        "backup",
+        help="a copy of the database, also while the daemon runs",
+        description=(
+            "Copy the database as it stands at this moment to FILE, also while the daemon runs: there whole, or not at"
+            " all. The copy is marked: its first start takes what may have been sent since for sent."
+        ),
+        epilog="Copy spool/ and results/ after it: their files are made before the rows that name them.",
+    )
+    backup.add_argument("file", type=Path, metavar="FILE", help="where the copy goes; nothing is ever replaced")
+    add_database(backup)
+    backup.set_defaults(run=_backup)
+
+
+def add_database(parser: argparse.ArgumentParser) -> None:
+    """`--db` and `--config`."""
+    parser.add_argument("--db", type=Path, metavar="FILE", help="the database; default: in the configured state_dir")
+    add_config(parser)
+
+
+def find_database(arguments: argparse.Namespace) -> Path:
+    """The file that these arguments mean. Raises: Unreachable, WrongUsage."""
+    path: Path = arguments.db or _state_dir(arguments.config) / "reconciled.db"
+    if not path.is_file():
+        raise local_api.WrongUsage(f"{path}: there is no such file; --db FILE names another one")
+    return path
+
+
+def _state_dir(config: Path) -> Path:
+    """Where a daemon of this configuration keeps its file; no secret is needed to know that. Raises: Unreachable."""
+    document = local_api.read_configuration(config, needs="--db")
+    try:
+        return local_api.state_dir_of(Section(document, "", Sources(str(config), os.environ)))
+    except ConfigError as fault:
+        raise local_api.Unreachable(str(fault)) from fault
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # nothing is left behind by that either
+    target: Path = arguments.file
+    try:
+        source = find_database(arguments)
+        copied = back_up(source, target, made_at=SystemClock().now(), on_progress=_Progress())
+    except (local_api.WrongUsage, FileExistsError) as fault:
+        return calls.told(exits.USAGE, str(fault))
+    except local_api.Unreachable as fault:
+        return calls.told(exits.UNAVAILABLE, str(fault))
+    except SchemaTooNew as fault:
+        return calls.told(exits.BAD_CONFIGURATION, str(fault))
+    except StoreBroken as fault:
+        return calls.told(exits.STORE_BROKEN, str(fault))
+    except StoreError as fault:
+        return calls.told(exits.UNAVAILABLE, str(fault))
+    except OSError as fault:
+        return calls.told(exits.UNAVAILABLE, f"{target} cannot be written: {fault.strerror or fault}")
+    print(_done(source, target, copied))
+    return 0
+
+
+def _done(source: Path, target: Path, copied: Copied) -> str:
+    told = f"{words.clean(target)}: {_size(copied.bytes)}, up to history position {copied.position}"
+    left = [f"{name}/" if path.is_dir() else name for name in _BESIDE if (path := source.parent / name).exists()]
+    return f"{told}; not in it: {', '.join(left)} (copy them now, after it)" if left else told
+
+
+def _size(number: float) -> str:
+    for unit in _UNITS:
+        if number < 1024 or unit == _UNITS[-1]:
+            break
+        number /= 1024
+    return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+
+
+class _Progress:
+    """How far a copy is, on one line of a terminal that is rewritten in place; nothing where nobody watches."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+
+    def __call__(self, done: int, pages: int) -> None:
+        percent = 100 * done // pages if pages else 100
+        if percent == self._shown or not sys.stderr.isatty():
+            return
+        self._shown = percent
+        told = "" if done >= pages else f"copied {percent} %"
+        print(f"\r\x1b[K{told}", end="", file=sys.stderr, flush=True)

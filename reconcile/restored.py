@@ -1,0 +1,111 @@
+"""The first start of a restored backup: before anything is sent, it is made up for what the backup cannot know (F24).
+
+What its original did since the backup was made is lost: requests that it sent, answers that it got, operations that it
+started. So what stands open is taken for sent (rules/restoring.py), files of the lost time are kept apart instead of
+tidied away, and the log tells of it. Only then the mark goes: a start that is killed before is made up for by the next.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from reconcile.desk import INPUT_PREFIX
+from reconcile.evidence import FoundAtStart
+from reconcile.files import Files
+from reconcile.ingest import Ingest
+from reconcile.model import Operation, UnixMs
+from reconcile.peer import Peer
+from reconcile.seams import Clock, Supervisor
+from reconcile.store.store import Store
+
+#: Where files go that no operation of the backup names: results of the lost time may not be had anywhere else.
+UNCLAIMED: Final = "unclaimed"
+
+
+class Restored:
+    """Sees to a marked file; costs one read where there is no mark."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        ingest: Ingest,
+        peers: Mapping[str, Peer],
+        files: Files,
+        clock: Clock,
+        supervisor: Supervisor,
+        log: Any,
+    ) -> None:
+        self._store = store
+        self._ingest = ingest
+        self._peers = peers
+        self._files = files
+        self._clock = clock
+        self._supervisor = supervisor
+        self._log = log
+
+    async def make_up(self) -> None:
+        """Only before the first request and the first listener. Raises: StoreError, OSError."""
+        made_at = await self._store.record.backup_made_at()
+        if made_at is None:
+            return
+        seen = await self._take_for_sent(made_at)
+        aside = await self._set_aside()
+        await self._store.record.settle_backup()
+        self._log.warning(
+            "restored_backup",
+            made_at_ms=made_at,
+            operations=dict(sorted(seen.items())),
+            unclaimed=aside,
+            hint="what was started after it was made is not known here: compare with the provider's own list",
+        )
+
+    async def _take_for_sent(self, made_at: UnixMs) -> Counter[str]:
+        """By the state in which they stood: a page of them in one commit."""
+        seen: Counter[str] = Counter()
+        after = 0
+        while page := await self._store.record.open_sends(after=after):
+            brought = {self._supervisor.start("restored", self._bring(op, made_at)) for _, op in page}
+            await asyncio.wait(brought)
+            for task in brought:
+                task.result()
+            seen.update(op.state.value for _, op in page)
+            after = page[-1][0]
+        return seen
+
+    async def _bring(self, op: Operation, made_at: UnixMs) -> None:
+        is_repeatable = self._peers[op.provider].provider.contract.is_repeatable(op.state)
+        found = FoundAtStart(is_repeatable=is_repeatable, backup_made_at=made_at)
+        await self._ingest.fact(op, found, actor="start", cause=f"start:{op.operation_id}")
+
+    # ---- files ----
+
+    async def _set_aside(self) -> int:
+        """How many files and folders of the lost time there were."""
+        refs = [ref async for ref in self._unclaimed()]
+        await self._files.offload(lambda: self._files.set_aside(refs, UNCLAIMED))
+        return len(refs)
+
+    async def _unclaimed(self) -> AsyncIterator[str]:
+        for name in self._files.names("spool"):
+            operation_id, _, kind = name.partition(".")
+            op = await self._store.get(operation_id)
+            if op is None or (kind.startswith(INPUT_PREFIX) and not _has_input(op, f"spool/{name}")):
+                yield f"spool/{name}"
+        for operation_id in self._files.names("results"):
+            op = await self._store.get(operation_id)
+            if op is None:
+                yield f"results/{operation_id}"
+                continue
+            for attempt in self._files.names(f"results/{operation_id}"):
+                if not _has_result(op, attempt):
+                    yield f"results/{operation_id}/{attempt}"
+
+
+def _has_input(op: Operation, ref: str) -> bool:
+    return op.input is not None and op.input.ref == ref
+
+
+def _has_result(op: Operation, attempt: str) -> bool:
+    return op.result is not None and any(name.split("/")[2] == attempt for name in op.result.files)
