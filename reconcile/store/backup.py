@@ -5,6 +5,7 @@ source is opened without the right to write (N43). The copy is filled under a na
 checked and fsynced, and only then gets the name that was asked for: under that name it is whole or not there.
 """
 
+import itertools
 import os
 import sqlite3
 import tempfile
@@ -22,6 +23,8 @@ from reconcile.store.store import read_only_uri
 
 #: Pages copied in one step. 1,000: arbitrary; 4 MiB, so that progress moves and Ctrl-C is heard.
 STEP_PAGES: Final = 1000
+#: Steps after which the disk is waited for. 16: 64 MiB, so that a writer beside it never waits for all of a large copy.
+FLUSH_STEPS: Final = 16
 #: What the name of an unfinished copy ends with; a killed backup leaves such a file, and it is no backup.
 PART: Final = ".part"
 #: What SQLite may put beside a file that is being written.
@@ -121,8 +124,12 @@ def _filled(
 ) -> Copied:
     """The copy, whole, marked and checked. Raises: sqlite3.Error, StoreBroken."""
 
+    steps = itertools.count(1)
+
     def progress(_status: int, left: int, pages: int) -> None:
         hook("copy")
+        if next(steps) % FLUSH_STEPS == 0:
+            _fsync(part)
         on_progress(pages - left, pages)
 
     with closing(sqlite3.connect(part, isolation_level=None)) as copy:
