@@ -33,8 +33,8 @@ from reconcile.peer import Peer, served_by
 from reconcile.redact import Redactor
 from reconcile.registry import KINDS, provider_for
 from reconcile.report import Reporter
-from reconcile.retention import Retention
 from reconcile.restored import Restored
+from reconcile.retention import Retention
 from reconcile.seams import Clock, Dice, Meters, Supervisor
 from reconcile.start import Starter
 from reconcile.store.events import HasRead
