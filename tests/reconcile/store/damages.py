@@ -174,6 +174,45 @@ def a_pruning_was_told_of_an_operation_that_is_there(copy: Copy) -> str:
     return f"the pruned operation {operation_id}: it is told to be pruned, and it is there"
 
 
+def an_operation_was_told_to_be_pruned_behind_an_earlier_head(copy: Copy) -> str:
+    """A real head, but not the last that was signed: what came after it would be gone unseen."""
+    operation_id, seq, head, number = copy.one_of(
+        "SELECT h.operation_id, h.seq, h.head, h.checkpoint FROM heads h JOIN operations o"
+        " ON o.operation_id = h.operation_id WHERE EXISTS (SELECT 1 FROM heads l JOIN checkpoints c"
+        "  ON c.number = l.checkpoint WHERE l.operation_id = h.operation_id AND l.checkpoint > h.checkpoint)"
+    )
+    copy.do(
+        "DELETE FROM history WHERE operation_key = (SELECT key FROM operations WHERE operation_id = ?)", operation_id
+    )
+    copy.do("DELETE FROM operations WHERE operation_id = ?", operation_id)
+    copy.do("INSERT INTO pruned VALUES (?, ?, ?, ?, ?, NULL)", operation_id, seq, head, 5, number)
+    return (
+        rf"row \d+ of {operation_id}: checkpoint \d+ signed it, and it is told to have been pruned at row {seq} behind"
+    )
+
+
+def an_operation_was_invented_where_another_was_pruned(copy: Copy) -> str:
+    """Its chain is whole and stands at positions that are free: no checkpoint of that time has signed it."""
+    there = {position for (position,) in copy.rows("SELECT position FROM history")}
+    ((covered,),) = copy.rows(f"SELECT {_COVERED}")
+    free = [position for position in range(1, covered + 1) if position not in there]
+    *row, key, _ = copy.one_of(f"{_WHOLE_ROW} WHERE h.seq = 1")
+    if not free:
+        raise NoPlace
+    row[0], row[1] = copy.rnd.choice(free), "op_invented"
+    head = fields_hash(GENESIS, row)
+    deadlines = {name: at for name, at in json.loads(row[11])["deadlines"].items() if at is not None}
+    copy.do(
+        "INSERT INTO operations SELECT key + 1000, ?, provider, type, ?, ?, remote_status, created_at, started_at, NULL,"
+        " 'tok_invented', trace_id, fingerprint, contract_version, 1, ?, ?, 0 FROM operations WHERE key = ?",
+        row[1], row[7], json.loads(row[11])["remote_job_id"], head, json.dumps({"deadlines": deadlines}), key,
+    )  # fmt: skip
+    _insert(copy, key + 1000, row, head)
+    return (
+        rf"row 1 of op_invented \(position {row[0]}\): checkpoint \d+ covers it, and signed no head of this operation"
+    )
+
+
 def a_row_was_appended(copy: Copy) -> str:
     """Chained as it should be, but by somebody who did not know of the operation's own row."""
     *row, key, digest = copy.one_of(f"{_WHOLE_ROW} WHERE h.seq = o.seq")
@@ -446,6 +485,8 @@ DAMAGES: Final[tuple[Damage, ...]] = (
     an_operation_was_removed_and_its_history_left,
     an_operation_was_removed_and_told_to_be_pruned,
     a_pruning_was_told_of_an_operation_that_is_there,
+    an_operation_was_told_to_be_pruned_behind_an_earlier_head,
+    an_operation_was_invented_where_another_was_pruned,
     a_row_was_appended,
     a_row_was_inserted_for_no_operation,
     two_rows_changed_places_in_one_chain,
