@@ -23,7 +23,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 def add_commands(commands: Any) -> None:
     """db backup."""
     parser = commands.add_parser("db", help="copy the database", description="About the database file.")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do with it")
     backup = actions.add_parser(
         "backup",
         help="a copy of the database, also while the daemon runs",
