@@ -156,15 +156,15 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
         attention_within_ms=attention_ms,
         providers={name: _provider(name, section, attention_ms) for name, section in top.sections("providers")},
         finished_ms=top.section("retention").duration_ms("finished", FINISHED_MS),
-        audit_key=_audit_key(top.section("audit")),
+        audit_key=_audit_key(top.section("audit"), state_dir),
         secrets=(),
     )
     top.refuse_unknown()
     return replace(config, secrets=tuple(sources.secrets))
 
 
-def _audit_key(section: Section) -> AuditKey | None:
-    pem = section.pem_or_none("key")
+def _audit_key(section: Section, state_dir: Path) -> AuditKey | None:
+    pem = section.pem_or_none("key", base=state_dir)
     try:
         return None if pem is None else AuditKey.read(pem)
     except SecretInvalid as fault:

@@ -17,6 +17,8 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 #: A key that TOML takes without quotes, and an element of its list.
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+(?:\[[0-9]+\])?")
 _MISSING: Final = object()
+#: Characters from which on a word of a PEM text is none of its frame ("-----BEGIN", "PRIVATE"). 16: arbitrary between.
+_PEM_WORD: Final = 16
 #: Where the configuration stands unless something else is said.
 DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
 
@@ -146,12 +148,12 @@ class Section:
             return None
         return self._secret(key, self._table[key], base)
 
-    def pem_or_none(self, key: str) -> str | None:
+    def pem_or_none(self, key: str, *, base: Path | None = None) -> str | None:
         """A key in PEM form, from where secrets come from. None where the key is absent."""
         self._known.add(key)
         if key not in self._table:
             return None
-        return self._secret(key, self._table[key], None, is_pem=True)
+        return self._secret(key, self._table[key], base, is_pem=True)
 
     def secret_name(self, key: str) -> str | None:
         """Where a secret comes from, in words that may be recorded."""
@@ -179,7 +181,8 @@ class Section:
         lines = secret.split("\n") if is_pem else [secret]
         if not secret or not all(line.isprintable() for line in lines):
             raise self.fault(key, "an empty or unprintable secret", f"a secret in {source} {name}")
-        self._sources.secrets += [line for line in lines if not line.startswith("-----")]
+        # Of a PEM text what is secret is its body, line by line, or word by word where somebody joined the lines.
+        self._sources.secrets += [word for word in secret.split() if len(word) >= _PEM_WORD] if is_pem else [secret]
         return secret
 
     def _read_secret(self, key: str, source: str, name: str, base: Path | None) -> str:

@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from daemon.config import Config, load, parse, warnings_of
+from reconcile.checkpoint import AuditKey
 from reconcile.errors import ConfigError
 from reconcile.registry import KINDS, provider_for
 from reconcile.signatures import KeyType, verify_standard
 from tests.handlers.ground import SECRET, signed
 
 FILE = "/etc/reconciled/reconciled.toml"
+PEM = AuditKey.made(b"s" * 32).pem()
 API_KEY = "sk-canary-0123456789abcdef"
 TOKEN = "a-token-that-is-a-canary-987654"
-ENVIRON = {"OPENAI_API_KEY": API_KEY, "HOOK": SECRET, "TOKEN": TOKEN}
+ENVIRON = {"OPENAI_API_KEY": API_KEY, "HOOK": SECRET, "TOKEN": TOKEN, "AUDIT_KEY": PEM}
 
 WHOLE = """
 state_dir = "/var/lib/reconciled"
@@ -41,6 +45,10 @@ result = "18GiB"
 line = "65MiB"
 [attention]
 within = "3d"
+[retention]
+finished = "30d"
+[audit]
+key = { env = "AUDIT_KEY" }
 [providers.openai]
 kind = "openai_batch"
 base_url = "https://api.openai.com/v1"
@@ -64,6 +72,13 @@ settle = "6m"
 within = "20m"
 """
 
+#: A key of another curve.
+P256 = (
+    ec.generate_private_key(ec.SECP256R1())
+    .private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    .decode()
+)
+
 P = "providers.openai"
 #: Key path, what kind of value it takes.
 KEYS = {
@@ -79,6 +94,8 @@ KEYS = {
     "caps.result": "size",
     "caps.line": "size",
     "attention.within": "duration",
+    "retention.finished": "duration",
+    "audit.key": "secret",
     f"{P}.kind": "kind",
     f"{P}.base_url": "url",
     f"{P}.moved_from": "urls",
@@ -98,7 +115,19 @@ KEYS = {
     f"{P}.limits.concurrency": "whole",
 }
 REQUIRED = {f"{P}.kind", f"{P}.base_url"}
-TABLES = ["webhooks", "api", "caps", "attention", "providers", P, f"{P}.poll", f"{P}.limits", f"{P}.create"]
+TABLES = [
+    "webhooks",
+    "api",
+    "caps",
+    "attention",
+    "retention",
+    "audit",
+    "providers",
+    P,
+    f"{P}.poll",
+    f"{P}.limits",
+    f"{P}.create",
+]
 #: For each kind of value, what it must not be. A table is wrong everywhere but for a secret.
 WRONG: dict[str, list[Any]] = {
     "text": [5, True, [], {}, ""],
@@ -239,7 +268,10 @@ def test_each_value_lands_where_it_belongs() -> None:
     assert openai.credentials == {"Authorization": f"Bearer {API_KEY}"}
     assert openai.credential_name == "env:OPENAI_API_KEY"
     assert [key.type for key in openai.webhook_keys] == [KeyType.HMAC]
-    assert set(config.secrets) == {API_KEY, TOKEN, SECRET}
+    assert config.finished_ms == 30 * 86_400_000
+    assert config.audit_key is not None
+    assert config.audit_key.pem() == PEM
+    assert set(config.secrets) == {API_KEY, TOKEN, SECRET, PEM.splitlines()[1]}
 
 
 def test_an_empty_configuration_has_the_defaults_of_the_page() -> None:
@@ -250,6 +282,7 @@ def test_an_empty_configuration_has_the_defaults_of_the_page() -> None:
     caps = config.caps
     assert (config.max_body, caps.start_body, caps.answer) == (1 << 20, 10 << 20, 16 << 20)
     assert (caps.input, caps.result, caps.line) == (1 << 30, 16 << 30, 64 << 20)
+    assert (config.finished_ms, config.audit_key) == (90 * 86_400_000, None)
     assert config.providers == {}
     assert config.secrets == ()
 
@@ -452,7 +485,7 @@ def test_the_webhook_listener_may_be_public(listen: str, host: str) -> None:
 
 # ---- secrets (S39, S40) ----------------------------------------------------------------------------------------
 
-SECRET_KEYS = ["api.token", f"{P}.api_key"]
+SECRET_KEYS = ["api.token", "audit.key", f"{P}.api_key"]
 
 
 def secret_file(folder: Path, content: str = API_KEY, mode: int = 0o600, name: str = "key") -> Path:
@@ -589,6 +622,37 @@ def test_what_is_expected_of_a_secret_is_said_as_an_expectation(secret: str) -> 
     assert "expected" not in error.expected
 
 
+@pytest.mark.parametrize(
+    "pem",
+    [
+        "inline-canary",
+        PEM.replace("PRIVATE", "PUBLIC"),
+        PEM.replace("PRIVATE", "ENCRYPTED PRIVATE"),
+        "\n".join(PEM.splitlines()[1:2]),
+        P256,
+    ],
+)
+def test_an_audit_key_of_another_shape_stops_the_start_and_is_not_shown(pem: str) -> None:
+    error = fault(document(), {**ENVIRON, "AUDIT_KEY": pem})
+    assert_told(error, "audit.key")
+    assert "Ed25519" in error.expected
+    assert not any(line in str(error) for line in pem.splitlines() if line)
+
+
+def test_an_audit_key_whose_lines_somebody_joined_is_a_secret_all_the_same() -> None:
+    config = parsed(document(), {**ENVIRON, "AUDIT_KEY": PEM.replace("\n", " ")})
+    assert config.audit_key is not None
+    assert PEM.splitlines()[1] in config.secrets
+
+
+def test_an_audit_key_in_a_file_is_looked_for_in_the_state_directory(tmp_path: Path) -> None:
+    secret_file(tmp_path, PEM, name="old.key")
+    given = {"state_dir": str(tmp_path), "audit": {"key": {"file": "old.key"}}}
+    key = parsed(given).audit_key
+    assert key is not None
+    assert key.pem() == PEM
+
+
 def test_c17_a_final_newline_is_no_part_of_a_secret() -> None:
     """A file has one; a start that takes it takes deliveries as well."""
     (key,) = parsed(document(), {**ENVIRON, "HOOK": SECRET + "\n"}).providers["openai"].webhook_keys
@@ -621,7 +685,7 @@ def test_no_repr_shows_a_secret(tmp_path: Path) -> None:
         repr(config) + str(config) + repr(config.providers["openai"]) + repr(config.providers["openai"].webhook_keys)
     )
     bare = SECRET.removeprefix("whsec_")
-    for secret in (API_KEY, TOKEN, SECRET, bare, base64.b64decode(bare).decode()):
+    for secret in (API_KEY, TOKEN, SECRET, PEM.splitlines()[1], bare, base64.b64decode(bare).decode()):
         assert secret not in shown
 
 

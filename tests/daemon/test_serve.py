@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,10 @@ from daemon.meters import Counts
 from daemon.runtime import open_sqlite
 from daemon.service import StateLock, serve
 from handlers import webhooks
+from reconcile.checkpoint import AuditKey, fault_of
 from reconcile.errors import AlreadyRunning, ConfigError
+from reconcile.store import checkpoints
+from reconcile.store.store import read_only_uri
 from tests.handlers.ground import (
     API_KEY,
     SECRET,
@@ -171,7 +174,7 @@ async def test_the_state_directory_is_its_owners_alone(tmp_path: Path) -> None:
     async with serving(tmp_path / "deep" / "state") as served:
         await served.call("POST", "/v1/operations", START)
         assert stat.S_IMODE((tmp_path / "deep" / "state").stat().st_mode) == 0o700
-        for name in ("lock", "api-token"):
+        for name in ("lock", "api-token", "audit.key"):
             assert stat.S_IMODE((served.folder / name).stat().st_mode) == 0o600
 
 
@@ -203,6 +206,53 @@ async def test_a_token_that_others_can_read_stops_the_start(tmp_path: Path) -> N
     with pytest.raises(ConfigError):
         await serve(config, seams(LogCapture(), HandClock()))
     StateLock(folder).release()
+
+
+@pytest.mark.parametrize(("content", "mode"), [("no key", 0o600), (AuditKey.made(b"k" * 32).pem(), 0o640)])
+async def test_an_audit_key_that_cannot_be_used_stops_the_start_and_stays_as_it_is(
+    tmp_path: Path, content: str, mode: int
+) -> None:
+    """A new one in its place would sign what the old one is asked for."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    (folder / "audit.key").write_text(content)
+    (folder / "audit.key").chmod(mode)
+    config = parse(document(folder), ENVIRON, file="test.toml")
+    with pytest.raises(ConfigError, match=r"audit\.key"):
+        await serve(config, seams(LogCapture(), HandClock()))
+    assert (folder / "audit.key").read_text() == content
+    StateLock(folder).release()
+
+
+async def test_what_was_written_until_the_stop_is_signed_and_the_next_process_goes_on_with_the_same_key(
+    tmp_path: Path,
+) -> None:
+    keys, signed_at = [], []
+    for _ in range(2):
+        async with serving(tmp_path / "state") as served:
+            await served.call("POST", "/v1/operations", START)
+        (ready,) = (entry for entry in served.capture.entries if entry["event"] == "ready")
+        keys.append(ready["audit_key"])
+        position, written = read_only(
+            served.folder, "SELECT (SELECT max(position) FROM checkpoints), (SELECT max(position) FROM history)"
+        )[0]
+        assert position == written
+        signed_at.append(position)
+    assert signed_at[0] < signed_at[1]
+    assert keys[0] == keys[1]
+    rows = read_only(tmp_path / "state", checkpoints.ALL)
+    assert len(rows) >= 2
+    before = None
+    for each in map(checkpoints.load, rows):
+        assert fault_of(each, before) is None
+        assert each.public_key == keys[0]
+        before = each
+
+
+def read_only(folder: Path, sql: str) -> list[Any]:
+    connection = sqlite3.connect(read_only_uri(str(folder / "reconciled.db")), uri=True)
+    with closing(connection):
+        return connection.execute(sql).fetchall()
 
 
 async def test_a_wait_does_not_hold_up_a_stop(tmp_path: Path) -> None:

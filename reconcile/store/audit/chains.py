@@ -24,7 +24,7 @@ HISTORY: Final = (
     " h.remote_job_id, h.reason, h.facts, h.hash, i.operation_key, i.seq, i.position FROM history i"
     " LEFT JOIN history h ON h.position = i.position ORDER BY i.operation_key, i.seq"
 )
-OPERATIONS: Final = rows.SELECT + "ORDER BY o.key"
+OPERATIONS: Final = rows.SELECT_ANY + "ORDER BY o.key"
 #: Where the walk's own columns stand in a row of `HISTORY`, and where the last of the hashed ones ends.
 _KIND, _TO_STATE, _FACTS, _HASHED, _HASH, _KEY, _SEQ, _POSITION = 5, 7, 11, 12, 12, 13, 14, 15
 _LEAF: Final = "SELECT seq, head FROM heads WHERE checkpoint = ? AND operation_id = ?"

@@ -160,7 +160,14 @@ def an_operation_was_removed_and_told_to_be_pruned(copy: Copy) -> str:
     key, operation_id, seq, head = found
     copy.do("DELETE FROM history WHERE operation_key = ?", key)
     copy.do("DELETE FROM operations WHERE key = ?", key)
-    copy.do("INSERT INTO pruned VALUES (?, ?, ?, ?, ?, NULL)", operation_id, seq, head, 5, newest)
+    copy.do(
+        "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)",
+        operation_id,
+        seq,
+        head,
+        5,
+        newest,
+    )
     return f"the pruned operation {operation_id}: checkpoint {newest}, behind which"
 
 
@@ -170,7 +177,14 @@ def a_pruning_was_told_of_an_operation_that_is_there(copy: Copy) -> str:
         " ON o.operation_id = h.operation_id JOIN checkpoints c ON c.number = h.checkpoint"
     )
     operation_id, seq, head, number = found
-    copy.do("INSERT INTO pruned VALUES (?, ?, ?, ?, ?, NULL)", operation_id, seq, head, 5, number)
+    copy.do(
+        "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)",
+        operation_id,
+        seq,
+        head,
+        5,
+        number,
+    )
     return f"the pruned operation {operation_id}: it is told to be pruned, and it is there"
 
 
@@ -185,7 +199,14 @@ def an_operation_was_told_to_be_pruned_behind_an_earlier_head(copy: Copy) -> str
         "DELETE FROM history WHERE operation_key = (SELECT key FROM operations WHERE operation_id = ?)", operation_id
     )
     copy.do("DELETE FROM operations WHERE operation_id = ?", operation_id)
-    copy.do("INSERT INTO pruned VALUES (?, ?, ?, ?, ?, NULL)", operation_id, seq, head, 5, number)
+    copy.do(
+        "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)",
+        operation_id,
+        seq,
+        head,
+        5,
+        number,
+    )
     return (
         rf"row \d+ of {operation_id}: checkpoint \d+ signed it, and it is told to have been pruned at row {seq} behind"
     )

@@ -134,7 +134,10 @@ def prune(path: Path, operation_id: str, at: int = NOW) -> None:
             " (SELECT max(position) FROM history WHERE operation_key = ?)",
             (key,),
         ).fetchone()
-        connection.execute("INSERT INTO pruned VALUES (?, ?, ?, ?, ?, NULL)", (operation_id, seq, head, at, behind))
+        connection.execute(
+            "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)",
+            (operation_id, seq, head, at, behind),
+        )
         connection.execute("DELETE FROM history WHERE operation_key = ?", (key,))
         for table in _CHILDREN:
             column = "key" if table == "schedule" else "operation_key"

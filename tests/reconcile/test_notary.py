@@ -1,0 +1,248 @@
+"""The notary on a real store: what moved is covered by a signature, whatever ended the last try."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from reconcile.checkpoint import AuditKey, Head, PrunedHead, SignedCheckpoint, fault_of, newest_key_fault
+from reconcile.errors import StoreBusy, WriteRefused
+from reconcile.merkle import Tree
+from reconcile.notary import Notary
+from reconcile.states import State
+from reconcile.store import checkpoints
+from tests.reconcile.rows import NOW
+from tests.reconcile.store.ground import Ground, beside, database_error, opened, operation, raising, read
+
+KEY, OTHER_KEY = AuditKey.made(b"a" * 32), AuditKey.made(b"b" * 32)
+#: The columns of a checkpoint after the second.
+REST = "position, previous, heads, pruned, root, hash, public_key, signature"
+
+
+class StoppedClock:
+    def now(self) -> int:
+        return NOW
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+class Office:
+    """A store and its notary."""
+
+    def __init__(self, ground: Ground, key: AuditKey = KEY) -> None:
+        self.ground = ground
+        self.capture = LogCapture()
+        log = structlog.wrap_logger(None, processors=[self.capture])
+        self.notary = Notary(record=ground.store.record, key=key, clock=StoppedClock(), log=log)
+
+    async def sign(self) -> SignedCheckpoint:
+        signed = await self.notary.sign()
+        assert signed is not None
+        return signed
+
+    def heads(self, number: int) -> list[tuple[Any, ...]]:
+        sql = "SELECT operation_id, seq, head FROM heads WHERE checkpoint = ? ORDER BY operation_id"
+        return self.ground.look(sql, number)
+
+    def standing(self) -> list[tuple[Any, ...]]:
+        """What the file says that each chain's head is."""
+        return self.ground.look("SELECT operation_id, seq, head FROM operations ORDER BY operation_id")
+
+    def kept(self) -> list[SignedCheckpoint]:
+        return [checkpoints.load(row) for row in self.ground.look(checkpoints.ALL)]
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    async with opened(tmp_path / "reconciled.db") as ground:
+        yield Office(ground)
+
+
+def root_of(heads: list[tuple[Any, ...]], pruned: list[tuple[Any, ...]] = []) -> str:  # noqa: B006 - never changed
+    tree = Tree()
+    for row in heads:
+        tree.add(Head(*row).leaf())
+    for row in pruned:
+        tree.add(PrunedHead(*row).leaf())
+    return tree.finish()
+
+
+async def test_every_chain_is_under_the_first_checkpoint(office: Office) -> None:
+    await office.ground.start(*(operation(n) for n in range(1, 4)))
+    signed = await office.sign()
+    checkpoint = signed.checkpoint
+    assert fault_of(signed, None) is None
+    assert (checkpoint.number, checkpoint.at, checkpoint.position) == (1, NOW, 3)
+    assert (checkpoint.heads, checkpoint.pruned) == (3, 0)
+    assert office.heads(1) == office.standing()
+    assert checkpoint.root == root_of(office.standing())
+    assert office.kept() == [signed]
+
+
+async def test_where_nothing_moved_nothing_is_signed(office: Office) -> None:
+    assert await office.notary.sign() is None
+    await office.ground.start(operation(1))
+    await office.sign()
+    commits = office.ground.store.commits
+    assert await office.notary.sign() is None
+    assert office.ground.store.commits == commits
+
+
+async def test_the_next_one_costs_by_what_moved_and_follows_the_last(office: Office) -> None:
+    await office.ground.start(*(operation(n) for n in range(1, 10)))
+    first = await office.sign()
+    await office.ground.apply(4, read("failed", 4))
+    second = await office.sign()
+    assert fault_of(second, first) is None
+    assert [row[0] for row in office.heads(2)] == ["op_4"]
+    assert office.heads(2) == [row for row in office.standing() if row[0] == "op_4"]
+    assert second.checkpoint.position > first.checkpoint.position
+
+
+async def test_a_chain_that_moved_often_is_one_leaf_with_its_newest_head(office: Office) -> None:
+    await office.ground.start(operation(1))
+    for word in ("failed", "succeeded", "failed", "succeeded"):
+        await office.ground.apply(1, read(word))
+    signed = await office.sign()
+    assert signed.checkpoint.heads == 1
+    assert office.heads(1) == office.standing()
+
+
+async def test_many_chains_are_gathered_in_slices(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "SLICE", 3)
+    await office.ground.start(*(operation(n) for n in range(1, 11)))
+    for n in (2, 7):
+        await office.ground.apply(n, read("failed", n))
+    commits = office.ground.store.commits
+    signed = await office.sign()
+    assert office.ground.store.commits - commits >= signed.checkpoint.position // 3
+    assert signed.checkpoint.heads == 10
+    assert office.heads(1) == office.standing()
+    assert signed.checkpoint.root == root_of(office.standing())
+
+
+async def test_what_a_broken_off_try_gathered_is_brought_up_to_date(office: Office) -> None:
+    await office.ground.start(operation(1), operation(2))
+    upto = await office.ground.store.record.last_position()
+    await office.ground.store.record.gather_heads(1, after=0, upto=upto)
+    await office.ground.apply(1, read("failed"))
+    signed = await office.sign()
+    assert office.heads(1) == office.standing()
+    assert signed.checkpoint.root == root_of(office.standing())
+
+
+async def test_a_chain_that_goes_on_meanwhile_is_the_next_ones(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The position is fixed first: heads beyond it are not taken."""
+    await office.ground.start(operation(1))
+    standing = office.standing()
+    record, plain = office.ground.store.record, office.ground.store.record.gather_heads
+
+    async def busy(number: int, *, after: int, upto: int) -> int:
+        await office.ground.apply(1, read("failed"))
+        return await plain(number, after=after, upto=upto)
+
+    monkeypatch.setattr(record, "gather_heads", busy)
+    signed = await office.sign()
+    assert office.heads(1) == standing
+    assert signed.checkpoint.position == 1
+
+
+async def test_a_full_disk_signs_nothing_and_the_next_try_does(office: Office) -> None:
+    await office.ground.start(operation(1))
+    office.ground.hooks.before_commit = raising(database_error(13))  # SQLITE_FULL
+    with pytest.raises(StoreBusy):
+        await office.notary.sign()
+    assert office.kept() == []
+    assert fault_of(await office.sign(), None) is None
+
+
+async def test_pruned_chains_are_signed_once(office: Office) -> None:
+    await office.ground.start(operation(1, State.FAILED), operation(2))
+    await office.sign()
+    with beside(office.ground.path, writes=True) as connection:
+        sql = "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) SELECT operation_id, seq, head, ?, 1 FROM operations WHERE operation_id = 'op_1'"
+        connection.execute(sql, (NOW,))
+    second = await office.sign()
+    gone = office.ground.look("SELECT operation_id, seq, head, pruned_at FROM pruned")
+    assert (second.checkpoint.heads, second.checkpoint.pruned) == (0, 1)
+    assert second.checkpoint.root == root_of([], gone)
+    assert office.ground.look("SELECT checkpoint FROM pruned") == [(2,)]
+    assert await office.notary.sign() is None
+
+
+async def test_pruning_that_a_broken_off_try_took_up_is_signed_by_the_next(office: Office) -> None:
+    await office.ground.start(operation(1, State.FAILED))
+    await office.sign()
+    with beside(office.ground.path, writes=True) as connection:
+        connection.execute(
+            "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) SELECT operation_id, seq, head, ?, 1 FROM operations",
+            (NOW,),
+        )
+    await office.ground.store.record.gather_pruned(2)
+    assert (await office.sign()).checkpoint.pruned == 1
+
+
+async def test_another_key_signs_at_once_and_says_so(office: Office) -> None:
+    await office.ground.start(operation(1))
+    first = await office.sign()
+    other = Office(office.ground, OTHER_KEY)
+    second = await other.sign()
+    assert fault_of(second, first) is None
+    assert newest_key_fault(second, [OTHER_KEY.public_key]) is None
+    assert OTHER_KEY.public_key in str(newest_key_fault(second, [KEY.public_key]))
+    assert [entry["event"] for entry in other.capture.entries] == ["audit_key_changed", "checkpoint"]
+    assert await other.notary.sign() is None
+
+
+async def test_the_log_holds_what_a_second_place_needs(office: Office) -> None:
+    await office.ground.start(operation(1))
+    signed = await office.sign()
+    (entry,) = office.capture.entries
+    assert (entry["event"], entry["hash"], entry["public_key"]) == ("checkpoint", signed.hash, KEY.public_key)
+    assert (entry["number"], entry["position"], entry["heads"], entry["pruned"]) == (1, 1, 1, 0)
+
+
+async def test_two_that_sign_at_once_do_not_sign_the_same_number_twice(office: Office) -> None:
+    await office.ground.start(operation(1))
+    answers = await asyncio.gather(office.notary.sign(), Office(office.ground).notary.sign(), return_exceptions=True)
+    assert len(office.kept()) == 1
+    assert sum(isinstance(answer, SignedCheckpoint) for answer in answers) == 1
+    assert all(isinstance(answer, SignedCheckpoint | WriteRefused) for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE checkpoints SET at = at + 1",
+        "DELETE FROM checkpoints",
+        "INSERT OR REPLACE INTO checkpoints SELECT number, 5, REST FROM checkpoints",
+        "INSERT INTO checkpoints SELECT 0, 5, REST FROM checkpoints",
+        "UPDATE heads SET seq = seq + 1",
+        "UPDATE heads SET checkpoint = 9",
+        "DELETE FROM heads",
+        "INSERT INTO heads VALUES (1, 'op_9', 1, 'x')",
+        "INSERT OR REPLACE INTO heads SELECT checkpoint, operation_id, seq + 1, head FROM heads",
+        "UPDATE pruned SET head = 'x'",
+        "UPDATE pruned SET checkpoint = NULL",
+        "UPDATE pruned SET checkpoint = 3",
+        "DELETE FROM pruned",
+        "INSERT OR REPLACE INTO pruned SELECT operation_id, seq, 'x', pruned_at, behind, checkpoint, 1 FROM pruned",
+    ],
+)
+async def test_what_was_signed_is_never_changed_by_a_statement(office: Office, sql: str) -> None:
+    await office.ground.start(operation(1, State.FAILED), operation(2))
+    await office.sign()
+    with beside(office.ground.path, writes=True) as connection:
+        connection.execute(
+            "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) SELECT operation_id, seq, head, 1, 1 FROM operations LIMIT 1"
+        )
+    await office.sign()
+    before = office.ground.dump("checkpoints", "heads", "pruned")
+    with beside(office.ground.path, writes=True) as connection, pytest.raises(Exception, match="never changed"):
+        connection.execute(sql.replace("REST", REST))
+    assert office.ground.dump("checkpoints", "heads", "pruned") == before
