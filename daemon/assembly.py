@@ -169,8 +169,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         dice=seams.dice,
         redactor=redactor,
     )
-    caps = Caps(result=config.caps.result, line=config.caps.line)
-    collector = Collector(client=client, store=store, files=files, clock=seams.clock, caps=caps)
+    collector = Collector(client=client, store=store, files=files, clock=seams.clock, caps=_caps(config))
     owner = seams.dice.identifier("boot_")
     pace_keeper = PaceKeeper(
         served=stands.served, paces=paces, store=store, clock=seams.clock, dice=seams.dice, log=seams.log
@@ -216,14 +215,6 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         log=seams.log,
     )
     alarm.look = watchman.wake
-    upkeep = Upkeep(
-        store=store,
-        files=files,
-        collector=collector,
-        notary=Notary(record=store.record, key=audit_key, clock=seams.clock, log=seams.log),
-        retention=_retention(config, seams, store, files, peers),
-        log=seams.log,
-    )
     return Daemon(
         store=store,
         peers=peers,
@@ -232,7 +223,14 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         sweeper=sweeper,
         worker=worker,
         watchman=watchman,
-        upkeep=upkeep,
+        upkeep=Upkeep(
+            store=store,
+            files=files,
+            collector=collector,
+            notary=Notary(record=store.record, key=audit_key, clock=seams.clock, log=seams.log),
+            retention=_retention(config, seams, store, files, peers),
+            log=seams.log,
+        ),
         restored=_restored(seams, store, ingest, peers, files),
         client=client,
         ingest=ingest,
@@ -252,6 +250,10 @@ def _move_in(config: Config, files: Files, dice: Dice) -> tuple[str, AuditKey]:
     """Folders and secrets of our own, only once the file was taken: a newer release's is left alone, and all by it."""
     files.prepare()
     return own_secrets.api_token(config, dice), own_secrets.audit_key(config, dice)
+
+
+def _caps(config: Config) -> Caps:
+    return Caps(result=config.caps.result, line=config.caps.line)
 
 
 def _restored(seams: Seams, store: Store, ingest: Ingest, peers: Mapping[str, Peer], files: Files) -> Restored:

@@ -81,7 +81,7 @@ def find(arguments: argparse.Namespace) -> Place:
         url = _checked(url)
     if url is not None and token_file is not None:
         return Place(url, _token_in(Path(token_file)), str(token_file))
-    document = read_configuration(arguments.config, needs="--url and --token-file")
+    document = _read(arguments.config, needs="--url and --token-file")
     try:
         top = Section(document, "", Sources(str(arguments.config), os.environ))
         url = url or f"http://{top.section('api').text('listen', '127.0.0.1:8787')}"
@@ -129,8 +129,7 @@ def _token_in(path: Path) -> str:
     return token
 
 
-def read_configuration(path: Path, *, needs: str) -> dict[str, Any]:
-    """The configuration as TOML, unchecked. `needs`: what makes it needless. Raises: Unreachable."""
+def _read(path: Path, *, needs: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as fault:

@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
     """audit verify, audit export."""
     about = "verify the record, or take one operation's evidence out of it"
     audit = commands.add_parser("audit", help=about, description=f"{about.capitalize()}.")
-    kinds = audit.add_subparsers(dest="audit", metavar="COMMAND", required=True)
+    kinds = audit.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do with it")
     parser = kinds.add_parser(
         "verify",
         help="whether the record is as it was written",
@@ -99,7 +99,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     trust = record_file.trust(arguments.key, file, top)
     trusted = () if trust.key is None else (trust.key,)
     try:
-        with Progress(sys.stderr) as progress:
+        with Progress("rows") as progress:
             found: Verified = _look(
                 file,
                 lambda connection: verify(connection, trusted=trusted, noted=arguments.checkpoint, tell=progress.tell),

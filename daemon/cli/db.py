@@ -1,17 +1,16 @@
 """Commands about the database file itself. They open it without the right to write, whether a daemon runs or not."""
 
 import argparse
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-from daemon import local_api, words
-from daemon.cli import calls, exits
-from daemon.cli.processes import add_config
+from daemon import words
+from daemon.cli import calls, exits, record_file
+from daemon.cli.progress import Progress
+from daemon.local_api import WrongUsage
 from daemon.runtime import SystemClock
-from daemon.sections import Section, Sources
 from reconcile.errors import ConfigError, SchemaTooNew, StoreBroken, StoreError
 from reconcile.store.backup import Copied, back_up
 
@@ -34,44 +33,22 @@ def add_commands(commands: Any) -> None:
         epilog="Copy spool/ and results/ after it: their files are made before the rows that name them.",
     )
     backup.add_argument("file", type=Path, metavar="FILE", help="where the copy goes; nothing is ever replaced")
-    add_database(backup)
+    record_file.add_arguments(backup)
     backup.set_defaults(run=_backup)
-
-
-def add_database(parser: argparse.ArgumentParser) -> None:
-    """`--db` and `--config`."""
-    parser.add_argument("--db", type=Path, metavar="FILE", help="the database; default: in the configured state_dir")
-    add_config(parser)
-
-
-def find_database(arguments: argparse.Namespace) -> Path:
-    """The file that these arguments mean. Raises: Unreachable, WrongUsage."""
-    path: Path = arguments.db or _state_dir(arguments.config) / "reconciled.db"
-    if not path.is_file():
-        raise local_api.WrongUsage(f"{path}: there is no such file; --db FILE names another one")
-    return path
-
-
-def _state_dir(config: Path) -> Path:
-    """Where a daemon of this configuration keeps its file; no secret is needed to know that. Raises: Unreachable."""
-    document = local_api.read_configuration(config, needs="--db")
-    try:
-        return local_api.state_dir_of(Section(document, "", Sources(str(config), os.environ)))
-    except ConfigError as fault:
-        raise local_api.Unreachable(str(fault)) from fault
 
 
 def _backup(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # nothing is left behind by that either
     target: Path = arguments.file
     try:
-        source = find_database(arguments)
-        copied = back_up(source, target, made_at=SystemClock().now(), on_progress=_Progress())
-    except (local_api.WrongUsage, FileExistsError) as fault:
+        source, _ = record_file.find(arguments)
+        if not source.is_file():
+            raise WrongUsage(f"{source}: there is no such file; --db FILE names another one")
+        with Progress("pages") as progress:
+            copied = back_up(source, target, made_at=SystemClock().now(), on_progress=progress.tell)
+    except (WrongUsage, FileExistsError, SchemaTooNew) as fault:
         return calls.told(exits.USAGE, str(fault))
-    except local_api.Unreachable as fault:
-        return calls.told(exits.UNAVAILABLE, str(fault))
-    except SchemaTooNew as fault:
+    except ConfigError as fault:
         return calls.told(exits.BAD_CONFIGURATION, str(fault))
     except StoreBroken as fault:
         return calls.told(exits.STORE_BROKEN, str(fault))
@@ -95,18 +72,3 @@ def _size(number: float) -> str:
             break
         number /= 1024
     return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-
-
-class _Progress:
-    """How far a copy is, on one line of a terminal that is rewritten in place; nothing where nobody watches."""
-
-    def __init__(self) -> None:
-        self._shown = -1
-
-    def __call__(self, done: int, pages: int) -> None:
-        percent = 100 * done // pages if pages else 100
-        if percent == self._shown or not sys.stderr.isatty():
-            return
-        self._shown = percent
-        told = "" if done >= pages else f"copied {percent} %"
-        print(f"\r\x1b[K{told}", end="", file=sys.stderr, flush=True)

@@ -15,7 +15,8 @@ _CLEAR: Final = "\r\x1b[K"
 class Progress:
     """`tell` it how far; the line is gone when the block is left."""
 
-    def __init__(self, out: TextIO = sys.stderr) -> None:
+    def __init__(self, noun: str, out: TextIO = sys.stderr) -> None:
+        self._noun = noun
         self._out = out
         self._clock = SystemClock()
         self._began = self._told_at = self._clock.monotonic()
@@ -30,11 +31,13 @@ class Progress:
             self._out.flush()
 
     def tell(self, done: int, whole: int) -> None:
-        """So many of about `whole` rows are done."""
+        """So many of about `whole` are done."""
         now = self._clock.monotonic()
         if now - self._told_at < _EVERY_SECONDS or not self._out.isatty():
             return
         self._told_at, self._stands = now, True
         rate = done / (now - self._began)
-        self._out.write(f"{_CLEAR}{done * 100 // max(whole, 1)} %  {done:,} of {whole:,} rows, {rate:,.0f} a second")
+        self._out.write(
+            f"{_CLEAR}{done * 100 // max(whole, 1)} %  {done:,} of {whole:,} {self._noun}, {rate:,.0f} a second"
+        )
         self._out.flush()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.local_api import WrongUsage
+from daemon.local_api import WrongUsage, state_dir_of
 from daemon.own_secrets import AUDIT_KEY_FILE
 from daemon.sections import DEFAULT_FILE, Section, Sources
 from reconcile.checkpoint import read_public_key
@@ -42,8 +42,7 @@ def find(arguments: argparse.Namespace) -> tuple[Path, Section | None]:
     if file is not None and arguments.config is None:
         return file, None
     top = _configuration(arguments.config or Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE)))
-    state_dir = Path(top.text("state_dir", os.environ.get("STATE_DIRECTORY") or "reconciled-state"))
-    return file or state_dir / _NAME, top
+    return file or state_dir_of(top) / _NAME, top
 
 
 def trust(key_file: Path | None, file: Path | None, top: Section | None) -> Trust:

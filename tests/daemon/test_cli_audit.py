@@ -335,7 +335,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_sees_how_far_it_is_and_nothing_of_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
     terminal = Terminal()
-    with Progress(terminal) as line:
+    with Progress("rows", terminal) as line:
         line.tell(20_000, 80_000)
         assert "\r\x1b[K25 %  20,000 of 80,000 rows, " in terminal.getvalue()
         line.tell(40_000, 80_000)
@@ -346,7 +346,7 @@ def test_a_terminal_sees_how_far_it_is_and_nothing_of_that_is_left(monkeypatch: 
 def test_who_is_no_terminal_sees_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
     pipe = io.StringIO()
-    with Progress(pipe) as line:
+    with Progress("rows", pipe) as line:
         line.tell(20_000, 80_000)
     assert pipe.getvalue() == ""
 

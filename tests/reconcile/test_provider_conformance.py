@@ -181,9 +181,13 @@ def test_every_fixture_of_the_kind_is_read_by_a_test_here(provider: Provider) ->
     assert all((FIXTURES / name).is_file() for name, _ in files)
 
 
+#: Not a provider's: what earlier releases of ours wrote, read by tests/upgrade.
+OUR_OWN = ("schemas", "histories")
+
+
 def test_every_fixture_file_is_named_in_the_expectations() -> None:
     """A file that no expectation names would be read by nobody."""
-    on_disk = {str(path.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*")}
+    on_disk = {str(path.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*") if path.parent.name not in OUR_OWN}
     assert on_disk == {name for name in EXPECT["files"] | EXPECT["deliveries"] if (FIXTURES / name).exists()}
 
 

@@ -148,6 +148,9 @@ def an_operation_was_removed_and_its_history_left(copy: Copy) -> str:
     return f"{gone}|row 1 of an operation that is not there \\(position {first}\\)"
 
 
+_FORGED: Final = "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)"
+
+
 def an_operation_was_removed_and_told_to_be_pruned(copy: Copy) -> str:
     """The forged pruning names a checkpoint that did not sign the last head: the chain had gone on since."""
     ((covered,),) = copy.rows(f"SELECT {_COVERED}")
@@ -161,7 +164,7 @@ def an_operation_was_removed_and_told_to_be_pruned(copy: Copy) -> str:
     copy.do("DELETE FROM history WHERE operation_key = ?", key)
     copy.do("DELETE FROM operations WHERE key = ?", key)
     copy.do(
-        "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)",
+        _FORGED,
         operation_id,
         seq,
         head,
@@ -178,7 +181,7 @@ def a_pruning_was_told_of_an_operation_that_is_there(copy: Copy) -> str:
     )
     operation_id, seq, head, number = found
     copy.do(
-        "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)",
+        _FORGED,
         operation_id,
         seq,
         head,
@@ -200,7 +203,7 @@ def an_operation_was_told_to_be_pruned_behind_an_earlier_head(copy: Copy) -> str
     )
     copy.do("DELETE FROM operations WHERE operation_id = ?", operation_id)
     copy.do(
-        "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)",
+        _FORGED,
         operation_id,
         seq,
         head,
@@ -217,15 +220,15 @@ def an_operation_was_invented_where_another_was_pruned(copy: Copy) -> str:
     there = {position for (position,) in copy.rows("SELECT position FROM history")}
     ((covered,),) = copy.rows(f"SELECT {_COVERED}")
     free = [position for position in range(1, covered + 1) if position not in there]
-    *row, key, _ = copy.one_of(f"{_WHOLE_ROW} WHERE h.seq = 1")
+    *row, key, _ = copy.one_of(f"{_WHOLE_ROW} WHERE h.seq = 1 AND h.facts LIKE '%\"remote_job_id\":null%'")
     if not free:
         raise NoPlace
     row[0], row[1] = copy.rnd.choice(free), "op_invented"
     head = fields_hash(GENESIS, row)
     deadlines = {name: at for name, at in json.loads(row[11])["deadlines"].items() if at is not None}
     copy.do(
-        "INSERT INTO operations SELECT key + 1000, ?, provider, type, ?, ?, remote_status, created_at, started_at, NULL,"
-        " 'tok_invented', trace_id, fingerprint, contract_version, 1, ?, ?, 0 FROM operations WHERE key = ?",
+        "INSERT INTO operations SELECT key + 1000, ?, provider, type, ?, ?, remote_status, created_at, started_at,"
+        " NULL, 'tok_invented', trace_id, fingerprint, contract_version, 1, ?, ?, 0 FROM operations WHERE key = ?",
         row[1], row[7], json.loads(row[11])["remote_job_id"], head, json.dumps({"deadlines": deadlines}), key,
     )  # fmt: skip
     _insert(copy, key + 1000, row, head)
