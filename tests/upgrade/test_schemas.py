@@ -2,7 +2,8 @@
 
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -29,14 +30,20 @@ NEVER_REACHED = {"blocked", "input_given", "timed_out", "abandoned"}
 VERSION_OF = {"1a": 1, "1b": 1, "1c": 1, "2": 2, "3a": 3, "3b": 3, "3c": 3}
 
 
-async def _open(path: Path) -> Store:
-    return await open_store(
+@asynccontextmanager
+async def _opened(path: Path) -> AsyncIterator[Store]:
+    store = await open_store(
         str(path), opener=open_sqlite, judge=judge_by(lambda _: CONTRACT), has_read=HasRead([]), on_done=lambda _: None
     )
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def _upgrade(path: Path) -> None:
-    await (await _open(path)).close()
+    async with _opened(path):
+        pass
 
 
 async def _fresh(folder: Path) -> Path:
@@ -108,14 +115,13 @@ async def test_what_a_file_did_not_hold_yet_follows_from_what_it_holds(name: str
     order = [row[0] for row in look(path, "SELECT observation_id FROM observations ORDER BY rowid")]
     await _upgrade(path)
     assert [row[0] for row in look(path, "SELECT observation_id FROM observations ORDER BY number")] == order
-    store = await _open(path)
-    for (operation_id,) in look(path, "SELECT operation_id FROM operations JOIN schedule USING (key)"):
-        op = await store.get(operation_id)
-        assert op is not None
-        assert op.state_deadline_name is not None
-        assert op.schedule.deadline_at == op.deadline(op.state_deadline_name), operation_id
-        assert op.schedule.deadline_at is not None
-    await store.close()
+    async with _opened(path) as store:
+        for (operation_id,) in look(path, "SELECT operation_id FROM operations JOIN schedule USING (key)"):
+            op = await store.get(operation_id)
+            assert op is not None
+            assert op.state_deadline_name is not None
+            assert op.schedule.deadline_at == op.deadline(op.state_deadline_name), operation_id
+            assert op.schedule.deadline_at is not None
 
 
 @pytest.mark.parametrize(
@@ -148,16 +154,15 @@ async def test_every_operation_of_a_kept_file_loads_and_its_history_verifies_and
     name: str, tmp_path: Path
 ) -> None:
     path = take(name, tmp_path)
-    store = await _open(path)
-    ids = [row[0] for row in look(path, "SELECT operation_id FROM operations")]
-    for operation_id in ids:
-        op = await store.get(operation_id)
-        assert op is not None
-        assert history_fault(path, op) is None
-        assert await store.history(operation_id)
-        assert op.input_items == 3 or op.adopted
-        assert len(await store.items(op)) == (op.input_items or 0)
-    await store.close()
+    async with _opened(path) as store:
+        ids = [row[0] for row in look(path, "SELECT operation_id FROM operations")]
+        for operation_id in ids:
+            op = await store.get(operation_id)
+            assert op is not None
+            assert history_fault(path, op) is None
+            assert await store.history(operation_id)
+            assert op.input_items == 3 or op.adopted
+            assert len(await store.items(op)) == (op.input_items or 0)
     assert len(ids) >= 23
 
 
