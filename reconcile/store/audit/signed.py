@@ -147,11 +147,10 @@ def _pruned(connection: sqlite3.Connection, signed: Signed, whereabouts: Whereab
             raise RecordDamaged(f"{name}: checkpoint {behind}, behind which it is told to be, did not sign its head")
         if key is not None:
             raise RecordDamaged(f"{name}: it is told to be pruned, and it is there")
-        is_open = number is None or (isinstance(number, int) and number > signed.count)
-        if not is_open and (not isinstance(number, int) or number <= behind):
-            raise RecordDamaged(f"{name}: checkpoint {number} is told to have signed that, and cannot have")
+        if number is not None and type(number) is not int:
+            raise RecordDamaged(f"{name}: a value in its row has another type than was written")
         signed.pruned, signed.pruned_rows = signed.pruned + 1, signed.pruned_rows + seq
-        signed.unsigned_prunings += is_open
+        signed.unsigned_prunings += number is None or number > signed.count
 
 
 def _are(values: Sequence[Any], types: tuple[type, ...]) -> bool:

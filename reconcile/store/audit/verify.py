@@ -20,6 +20,7 @@ _LAST_GIVEN: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE nam
 COUNTED: Final = "SELECT count(*) FROM history NOT INDEXED"
 #: A float, which overflows nowhere: it is only for the person who waits.
 _HEADS: Final = "SELECT total(heads) FROM checkpoints"
+_HIGHEST: Final = "SELECT coalesce(max(position), 0) FROM history"
 POSITIONS: Final = "SELECT position FROM history NOT INDEXED WHERE position > ? ORDER BY position"
 
 
@@ -109,12 +110,11 @@ def _positions(connection: sqlite3.Connection, seen: Signed, walked: Walked, las
         raise RecordDamaged(
             f"the file holds {counted} history rows, and its index leads to {walked.rows}: the index is damaged"
         )
-    if seen.covered > last:
-        raise RecordDamaged(f"position {last + 1}: checkpoint {seen.count} covers {seen.covered}, and no row is there")
     # What is pruned was signed before: after the newest checkpoint no position can be missing.
     after = seen.covered if seen.pruned else 0
-    if counted + seen.pruned_rows == last and _is_dense(connection, after, last):
-        return
+    (highest,) = connection.execute(_HIGHEST).fetchone()
+    if counted + seen.pruned_rows == last and highest <= last:
+        return  # each stands once, and none stands higher: there is no room for a gap
     expected = after + 1
     for (position,) in connection.execute(POSITIONS, (after,)):
         if position != expected:
@@ -125,9 +125,3 @@ def _positions(connection: sqlite3.Connection, seen: Signed, walked: Walked, las
     raise RecordDamaged(
         f"{counted} rows and {seen.pruned_rows} that were pruned do not make up the {last} positions that were given"
     )
-
-
-def _is_dense(connection: sqlite3.Connection, after: int, last: int) -> bool:
-    sql = "SELECT count(*), coalesce(max(position), ?) FROM history NOT INDEXED WHERE position > ?"
-    there, highest = connection.execute(sql, (after, after)).fetchone()
-    return bool(there == last - after and highest == last)

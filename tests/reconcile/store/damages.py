@@ -455,7 +455,22 @@ def the_count_of_positions_was_raised(copy: Copy) -> str:
 def the_count_of_positions_was_lowered(copy: Copy) -> str:
     ((last,),) = copy.rows("SELECT seq FROM sqlite_sequence WHERE name = 'history'")
     copy.do("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'history'")
-    return f"{last - 1} positions that were given|position {last}: checkpoint"
+    return f"{last - 1} positions that were given"
+
+
+def an_operation_was_removed_and_the_count_of_positions_lowered(copy: Copy) -> str:
+    """Nothing had signed it, and the sum is right again: but a row stands higher than any position that was given."""
+    ((covered,),) = copy.rows(f"SELECT {_COVERED}")
+    key, seq = copy.one_of(
+        "SELECT key, seq FROM operations o WHERE (SELECT min(position) FROM history WHERE operation_key = o.key) > ?"
+        " AND (SELECT max(position) FROM history WHERE operation_key = o.key) < (SELECT max(position) FROM history)",
+        covered,
+    )
+    copy.do("DELETE FROM history WHERE operation_key = ?", key)
+    copy.do("DELETE FROM operations WHERE key = ?", key)
+    gap = _missing_after_signed(copy)[0]
+    copy.do("UPDATE sqlite_sequence SET seq = seq - ? WHERE name = 'history'", seq)
+    return f"position {gap}: no row stands there|positions that were given"
 
 
 _SIGNED_PRUNING: Final = "checkpoint <= (SELECT max(number) FROM checkpoints)"
@@ -529,4 +544,5 @@ DAMAGES: Final[tuple[Damage, ...]] = (
     a_pruning_was_dropped,
     the_count_of_positions_was_raised,
     the_count_of_positions_was_lowered,
+    an_operation_was_removed_and_the_count_of_positions_lowered,
 )
