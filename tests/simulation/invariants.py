@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from reconcile.chain import ChainedRow, verify
+from reconcile.errors import RecordDamaged
 from reconcile.states import TERMINAL, TRANSITIONS, State
+from reconcile.store.audit import verify as audit
+from reconcile.store.audit.opening import look_at
 from tests.simulation.client import CREATE_WITHIN_MS, ITEM_IDS, NAME, REQUEST
 from tests.simulation.provider import OPERATION_KEY, Arrival
 from tests.simulation.view import Row, View, facts, load, moves
@@ -186,7 +189,7 @@ def n9_causes_exist(view: View) -> Iterator[str]:
 
 
 def n26_the_chain_holds(view: View) -> Iterator[str]:
-    """Each chain verifies up to the head that its row keeps; positions have no gap."""
+    """Each chain verifies up to the head that its row keeps; positions have no gap; and `audit verify` agrees."""
     positions = sorted(row["position"] for rows in view.history.values() for row in rows)
     if positions != list(range(1, len(positions) + 1)):
         yield f"positions with a gap: {positions}"
@@ -199,6 +202,11 @@ def n26_the_chain_holds(view: View) -> Iterator[str]:
         fault = verify(chain, head=op["head"], length=op["seq"])
         if fault is not None:
             yield fault
+    try:
+        if view.operations:
+            look_at(view.world.database, audit.verify)
+    except RecordDamaged as damage:
+        yield f"the record does not verify: {damage}"
 
 
 def n27_history_folds_to_the_row(view: View) -> Iterator[str]:

@@ -9,7 +9,10 @@ from typing import Any, Final
 
 from daemon.standin.truth import Truth
 from reconcile.chain import ChainedRow, verify
+from reconcile.errors import RecordDamaged
 from reconcile.states import TERMINAL
+from reconcile.store.audit import verify as audit
+from reconcile.store.audit.opening import look_at
 from tests.stories.stage import Home
 
 _HISTORY: Final = (
@@ -40,6 +43,10 @@ def faults_in_file(home: Home) -> list[str]:
     for operation in home.rows("SELECT * FROM operations"):
         found += _of_operation(operation, histories[operation["operation_id"]])
     found += _of_positions(home)
+    try:
+        look_at(home.database, audit.verify)
+    except RecordDamaged as damage:
+        found.append(f"the record does not verify: {damage}")
     found += _of_causes(home, histories)
     return found + _of_schedule(home)
 
