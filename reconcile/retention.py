@@ -23,14 +23,18 @@ UNMATCHED_MS: Final = 30 * _DAY_MS
 #: A rest between two slices is so many times what the slice took, so that others are given more time the busier the
 #: disk is. 2: measured beside 200 writes a second; the p99 of their answers stays below twice what it is without.
 REST: Final = 2
+#: Seconds of a round that pruning takes at most. 1800: half a round, so that no checkpoint waits for a backlog, with
+#: which the next round goes on.
+LONGEST_SECONDS: Final = 1800
 #: Seconds that a rest takes at least. 0.01: arbitrary, a few transactions of everybody else.
 MIN_REST_SECONDS: Final = 0.01
 
 
 @dataclass(slots=True)
 class _Round:
-    """What one round came to."""
+    """How long one round may take, by the monotonic clock, and what it came to."""
 
+    until: float
     operations: int = 0
     events: int = 0
     event_ids: int = 0
@@ -59,16 +63,16 @@ class Retention:
         self._log = log
 
     async def prune(self, stop: asyncio.Event) -> None:
-        """Let go what may go; cut off at once by `stop`. Raises: StoreError, OSError."""
-        now, done = self._clock.now(), _Round()
+        """Let go what may go, for so long at most; cut off at once by `stop`. Raises: StoreError, OSError."""
+        now, done = self._clock.now(), _Round(self._clock.monotonic() + LONGEST_SECONDS)
         ids = self._ids_kept(now)
         try:
             await self._operations(now, ids, done, stop)
             stale = Forgetting(now - UNMATCHED_MS, ids)
-            done.events = await self._in_slices(lambda: self._record.forget_events(stale), stop)
-            done.event_ids = await self._in_slices(lambda: self._record.free_event_ids(ids), stop)
+            done.events = await self._in_slices(lambda: self._record.forget_events(stale), done, stop)
+            done.event_ids = await self._in_slices(lambda: self._record.free_event_ids(ids), done, stop)
         finally:
-            if done != _Round():
+            if done.operations or done.events or done.event_ids:
                 counts = {"operations": done.operations, "events": done.events, "event_ids": done.event_ids}
                 self._log.info("pruned", **counts)
 
@@ -83,7 +87,7 @@ class Retention:
             await self._remove_files(pruned.hidden)
             return int(pruned.has_gone_on)
 
-        await self._in_slices(one_slice, stop)
+        await self._in_slices(one_slice, done, stop)
 
     async def _ended_before(self, now: int) -> int:
         """While a lost create is looked for, what ended meanwhile stays: it says whose the jobs in a list are (B2)."""
@@ -91,10 +95,10 @@ class Retention:
         before = now - self._finished_ms
         return before if unsettled is None else min(before, unsettled)
 
-    async def _in_slices(self, one_slice: Callable[[], Awaitable[int]], stop: asyncio.Event) -> int:
-        """Slice by slice until one takes nothing; the sum of what they took."""
+    async def _in_slices(self, one_slice: Callable[[], Awaitable[int]], done: _Round, stop: asyncio.Event) -> int:
+        """Slice by slice until one takes nothing, or the time is over; the sum of what they took."""
         sum_of_all = 0
-        while not stop.is_set():
+        while not stop.is_set() and self._clock.monotonic() < done.until:
             began = self._clock.monotonic()
             count = await one_slice()
             if count == 0:

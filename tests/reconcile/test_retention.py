@@ -139,6 +139,20 @@ async def test_a_stop_ends_a_rest_at_once_and_what_was_done_is_told(
     assert capture.entries == [{"event": "pruned", "log_level": "info", "operations": 2, "events": 0, "event_ids": 0}]
 
 
+async def test_a_backlog_is_left_to_the_next_round_when_half_of_this_one_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else no checkpoint would be signed while a million go."""
+    monkeypatch.setattr(retention, "REST", 0)
+    clock = Clock()
+    record = Record(clock, slices=1_000, takes_seconds=600)
+    one, capture = keeper(record, tmp_path, clock)
+    await one.prune(asyncio.Event())
+    assert record.asked == 3
+    assert capture.entries[-1]["operations"] == 6
+    assert not any(isinstance(wish, Forgetting) for wish in record.wishes or ())
+
+
 async def test_a_round_that_finds_nothing_says_nothing(tmp_path: Path) -> None:
     clock = Clock()
     loop, capture = keeper(Record(clock), tmp_path, clock)
