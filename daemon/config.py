@@ -26,6 +26,8 @@ _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?"
 LOOKS_WHILE_KEPT: Final = 4
 #: How long ended operations are kept, ms. 90 d: interface's default.
 FINISHED_MS: Final = 90 * 86_400_000
+#: And at least so long, ms. A day, arbitrary: who writes "90m" for "90d" would lose months at the next start.
+MIN_FINISHED_MS: Final = 86_400_000
 _SECRET_SHAPES: Final = (
     f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whpk_` followed by base64 of"
     f" {ED25519_KEY_BYTES}, and nothing around it"
@@ -155,12 +157,19 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
         ),
         attention_within_ms=attention_ms,
         providers={name: _provider(name, section, attention_ms) for name, section in top.sections("providers")},
-        finished_ms=top.section("retention").duration_ms("finished", FINISHED_MS),
+        finished_ms=_finished_ms(top.section("retention")),
         audit_key=_audit_key(top.section("audit"), state_dir),
         secrets=(),
     )
     top.refuse_unknown()
     return replace(config, secrets=tuple(sources.secrets))
+
+
+def _finished_ms(section: Section) -> int:
+    span: int = section.duration_ms("finished", FINISHED_MS)
+    if span < MIN_FINISHED_MS:
+        raise section.fault("finished", spelled(span), f"{spelled(MIN_FINISHED_MS)} at least: what is let go is gone")
+    return span
 
 
 def _audit_key(section: Section, state_dir: Path) -> AuditKey | None:

@@ -12,6 +12,7 @@ from reconcile.seams import Dice
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Seconds after which a refused write may be tried again. 5: arbitrary; disks and locks clear in seconds or not at all.
 RETRY_SECONDS: Final = 5
+_READS: Final = ("GET", "HEAD")
 
 
 def problem(
@@ -45,6 +46,9 @@ def middleware(log: Any, dice: Dice) -> Any:
             log.error("request_outcome_unknown", path=request.path, error=str(fault))
             return problem(503, "Not known", "It is not known whether this was stored; ask again, with the same key.")
         except (StoreError, OSError) as fault:
+            if isinstance(fault, FileNotFoundError) and request.method in _READS:
+                log.warning("file_missing", path=request.path, error=str(fault))
+                return problem(410, "A file is gone", "A row names a file that is not in the state directory any more.")
             log.warning("request_not_stored", path=request.path, error=str(fault))
             return _not_now(request)
         except Exception:  # the rim: a fault of ours must not show its inside
@@ -57,7 +61,7 @@ def middleware(log: Any, dice: Dice) -> Any:
 
 def _not_now(request: web.Request) -> web.Response:
     """What was not done: a read leaves nothing in doubt, a write is surely not kept."""
-    if request.method in ("GET", "HEAD"):
+    if request.method in _READS:
         return problem(503, "Not readable", "The store cannot be read just now; try again later.")
     return problem(503, "Not stored", "Nothing was stored; try again later.")
 

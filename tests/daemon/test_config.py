@@ -639,6 +639,14 @@ def test_an_audit_key_of_another_shape_stops_the_start_and_is_not_shown(pem: str
     assert not any(line in str(error) for line in pem.splitlines() if line)
 
 
+@pytest.mark.parametrize("span", ["90m", "1s", "23h"])
+def test_a_retention_of_less_than_a_day_is_taken_for_a_slip(span: str) -> None:
+    error = fault(put(document(), "retention.finished", span))
+    assert_told(error, "retention.finished")
+    assert error.expected.startswith("1d at least")
+    assert parsed(put(document(), "retention.finished", "24h")).finished_ms == 86_400_000
+
+
 def test_an_audit_key_whose_lines_somebody_joined_is_a_secret_all_the_same() -> None:
     config = parsed(document(), {**ENVIRON, "AUDIT_KEY": PEM.replace("\n", " ")})
     assert config.audit_key is not None

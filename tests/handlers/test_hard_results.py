@@ -6,6 +6,7 @@ A body that is not the whole result is a failed try: nothing of it counts, the j
 import gzip
 import hashlib
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -368,3 +369,17 @@ async def test_the_message_of_an_item_is_held_to_the_promised_schema(tmp_path: P
         body = await asked_for(on, "a", "b", expect={"json_schema": schema})
         assert body["state"] == "result_validation_failed"
         assert body["result"]["problems"] == {"broken": ["json_schema"], "off_schema": ["b"]}
+
+
+async def test_a_result_whose_file_somebody_took_away_is_gone_and_not_to_be_asked_for_again(tmp_path: Path) -> None:
+    peer = Peer(reads=[batch()], files={"file-out": [WHOLE]})
+    async with stage(tmp_path, peer) as on:
+        operation = await on.submit("a", "b")
+        await on.end(operation)
+        assert (await on.ground.api("GET", f"/v1/operations/{operation}/result")).status == 200
+        shutil.rmtree(on.ground.folder / "results" / operation)
+        for path in ("result", "items/a"):
+            answer = await on.ground.api("GET", f"/v1/operations/{operation}/{path}")
+            assert answer.status == 410, path
+            assert "not in the state directory" in answer.json()["detail"]
+            assert "Retry-After" not in answer.headers
