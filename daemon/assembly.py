@@ -23,7 +23,6 @@ from reconcile.client import Client
 from reconcile.collect import Caps, Collector
 from reconcile.contract import Contract
 from reconcile.desk import Desk
-from reconcile.errors import StoreError
 from reconcile.files import Files
 from reconcile.ingest import Ingest, judge_by
 from reconcile.notary import Notary
@@ -42,7 +41,7 @@ from reconcile.store.schema import Opener
 from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
 from reconcile.sweep import Sweeper
-from reconcile.upkeep import Found, Upkeep
+from reconcile.upkeep import Upkeep
 from reconcile.watchman import Watchman
 from reconcile.worker import Worker
 
@@ -100,7 +99,7 @@ class Daemon:
         await self.pace_keeper.recall()
         await self.worker.recall_pauses()
         await self.watchman.cut_waits()  # the last process may have written them by a clock that was ahead
-        self.supervisor.start("upkeep", self._tidy(self.upkeep.look()))
+        await self.upkeep.look()
 
     async def _rouse(self) -> None:
         """Make due what the configuration of this start concerns, and say so."""
@@ -109,12 +108,6 @@ class Daemon:
             self.log.info("provider_back", provider=name, operations=count)
         for (name, absence), count in self.standing.absent().items():
             self.log.warning(absence.value, provider=name, operations=count)
-
-    async def _tidy(self, found: Found) -> None:
-        try:
-            await self.upkeep.tidy(found)
-        except StoreError as fault:
-            self.log.warning("not_tidied", error=str(fault))  # the next start looks again
 
 
 def version() -> str:

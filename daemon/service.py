@@ -1,7 +1,8 @@
 """One process put together: opens, starts and stops everything in order, under one task group.
 
-Order of stopping: listeners first (nothing new comes in), then the workers (running actions end), then the store. The
-row is the programme counter, so a stop in mid-work and a kill leave the same thing behind.
+Order of stopping: listeners first (nothing new comes in), then the worker, the watchman and the upkeep (running actions
+end), then the last checkpoint, over all that they wrote, then the store. The row is the programme counter, so a stop in
+mid-work and a kill leave the same thing behind.
 """
 
 import asyncio
@@ -109,7 +110,7 @@ async def _run(
             seams.log.warning(event, **fields)
         notifier.send("READY=1")
         on_ready(local, public)
-        at_work.add(seams.supervisor.start("keeping", daemon.upkeep.run(stop)))
+        at_work.add(seams.supervisor.start("upkeep", daemon.upkeep.run(stop)))
         stopped = seams.supervisor.start("stop", _waited(stop))
         await asyncio.wait({*at_work, writer, stopped}, return_when=asyncio.FIRST_COMPLETED)
         notifier.send("STOPPING=1")

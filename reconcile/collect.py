@@ -122,9 +122,9 @@ class Collector:
         while await self._store.prune_items(op.operation_id, op.collect_attempt):
             pass
         kept = {name.split("/")[2] for name in (op.result.files if op.result else ())}
-        for name in self._files.names(f"results/{op.operation_id}"):
-            if name not in kept:
-                self._files.remove(f"results/{op.operation_id}/{name}")
+        folder = f"results/{op.operation_id}"
+        found = await self._files.offload(lambda: self._files.names(folder))
+        await self._files.remove_all([f"{folder}/{name}" for name in found if name not in kept])
 
     # ---- fetching ----
 

@@ -124,11 +124,17 @@ class Files:
             path.unlink(missing_ok=True)
 
     async def remove_all(self, refs: Sequence[str]) -> None:
-        """Remove them off the loop: a large file takes its time."""
+        """Remove them off the loop: a large file takes its time. One that cannot go keeps no other. Raises: OSError."""
 
         def remove() -> None:
+            fault: OSError | None = None
             for ref in refs:
-                self.remove(ref)
+                try:
+                    self.remove(ref)
+                except OSError as this:
+                    fault = this
+            if fault is not None:
+                raise fault
 
         await self.offload(remove)
 

@@ -1,5 +1,6 @@
 """Makes checkpoints: what moved since the last one, gathered in slices, signed, its hash logged as a second place."""
 
+import asyncio
 from typing import Any
 
 from reconcile.checkpoint import FIRST_PREVIOUS, AuditKey, Checkpoint, SignedCheckpoint
@@ -17,7 +18,7 @@ class Notary:
         self._clock = clock
         self._log = log
 
-    async def sign(self) -> SignedCheckpoint | None:
+    async def sign(self, stop: asyncio.Event | None = None) -> SignedCheckpoint | None:  # noqa: ARG002
         """Sign what has changed since the last checkpoint; None where nothing has. Raises: StoreError.
 
         Costs by the changes: nothing that stood still is read. Writers wait for a slice at most.

@@ -7,10 +7,9 @@ tidied away, and the log tells of it. Only then the mark goes: a start that is k
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from reconcile.desk import INPUT_PREFIX
 from reconcile.evidence import FoundAtStart
 from reconcile.files import Files
 from reconcile.ingest import Ingest
@@ -18,6 +17,7 @@ from reconcile.model import Operation, UnixMs
 from reconcile.peer import Peer
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.store import Store
+from reconcile.unnamed import Unnamed
 
 #: Where files go that no operation of the backup names: results of the lost time may not be had anywhere else.
 UNCLAIMED: Final = "unclaimed"
@@ -83,29 +83,15 @@ class Restored:
 
     async def _set_aside(self) -> int:
         """How many files and folders of the lost time there were."""
-        refs = [ref async for ref in self._unclaimed()]
+        unnamed = Unnamed(self._store, self._files)
+        found = await unnamed.look()
+        count = 0
+        async for refs in unnamed.files(found):
+            count += await self._keep_apart(refs)
+        async for _, tries in unnamed.tries(found):
+            count += await self._keep_apart(tries)
+        return count
+
+    async def _keep_apart(self, refs: list[str]) -> int:
         await self._files.offload(lambda: self._files.set_aside(refs, UNCLAIMED))
         return len(refs)
-
-    async def _unclaimed(self) -> AsyncIterator[str]:
-        for name in self._files.names("spool"):
-            operation_id, _, kind = name.partition(".")
-            op = await self._store.get(operation_id)
-            if op is None or (kind.startswith(INPUT_PREFIX) and not _has_input(op, f"spool/{name}")):
-                yield f"spool/{name}"
-        for operation_id in self._files.names("results"):
-            op = await self._store.get(operation_id)
-            if op is None:
-                yield f"results/{operation_id}"
-                continue
-            for attempt in self._files.names(f"results/{operation_id}"):
-                if not _has_result(op, attempt):
-                    yield f"results/{operation_id}/{attempt}"
-
-
-def _has_input(op: Operation, ref: str) -> bool:
-    return op.input is not None and op.input.ref == ref
-
-
-def _has_result(op: Operation, attempt: str) -> bool:
-    return op.result is not None and any(name.split("/")[2] == attempt for name in op.result.files)

@@ -1,4 +1,4 @@
-"""What is kept for how long (interface: kept how long), and the loop that lets the rest go, slice by slice.
+"""What is kept for how long (interface: kept how long), and the loop that prunes the rest, slice by slice.
 
 Between two slices the writer is left to everybody else: pruning is never in a hurry. Where it is cut off, by a stop or
 a kill, the next round goes on; every slice leaves a file that is whole.
@@ -6,13 +6,14 @@ a kill, the next round goes on; every slice leaves a file that is whole.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile.files import Files
+from reconcile.model import UnixMs
 from reconcile.seams import Clock
-from reconcile.store.forgotten import Forgetting, IdsKept
-from reconcile.store.pruning import Gone, Pruning
+from reconcile.store.pruned_events import EventPruning, IdsKept
+from reconcile.store.pruning import Leaving, Pruned, Pruning
 from reconcile.store.record import Record
 
 _DAY_MS: Final = 86_400_000
@@ -63,37 +64,35 @@ class Retention:
         self._log = log
 
     async def prune(self, stop: asyncio.Event) -> None:
-        """Let go what may go, for so long at most; cut off at once by `stop`. Raises: StoreError, OSError."""
+        """Prune what may go, for so long at most; cut off at once by `stop`. Raises: StoreError, OSError."""
         now, done = self._clock.now(), _Round(self._clock.monotonic() + LONGEST_SECONDS)
         ids = self._ids_kept(now)
         try:
-            await self._operations(now, ids, done, stop)
-            stale = Forgetting(now - UNMATCHED_MS, ids)
-            done.events = await self._in_slices(lambda: self._record.forget_events(stale), done, stop)
-            done.event_ids = await self._in_slices(lambda: self._record.free_event_ids(ids), done, stop)
+            unsettled = await self._record.oldest_unsettled()
+            await self._operations(Pruning(now, _before(now - self._finished_ms, unsettled), ids), done, stop)
+            stale = EventPruning(_before(now - UNMATCHED_MS, unsettled), ids)
+            done.events = await self._in_slices(lambda: self._record.prune_events(stale), done, stop)
+            done.event_ids = await self._in_slices(lambda: self._record.prune_event_ids(ids), done, stop)
         finally:
             if done.operations or done.events or done.event_ids:
                 counts = {"operations": done.operations, "events": done.events, "event_ids": done.event_ids}
                 self._log.info("pruned", **counts)
 
-    async def _operations(self, now: int, ids: IdsKept, done: _Round, stop: asyncio.Event) -> None:
-        wish = Pruning(now, await self._ended_before(now), ids)
-
+    async def _operations(self, wish: Pruning, done: _Round, stop: asyncio.Event) -> None:
         async def one_slice() -> int:
             nonlocal wish
             pruned = await self._record.prune(wish)
-            wish = Pruning(now, wish.ended_before, ids, pruned.after)
+            wish = replace(wish, after=pruned.after, passed_over=pruned.passed_over)
             done.operations += pruned.count
-            await self._remove_files(pruned.hidden)
+            self._tell_refused(pruned)
+            await self._remove_files(pruned.leaving)
             return int(pruned.has_gone_on)
 
         await self._in_slices(one_slice, done, stop)
 
-    async def _ended_before(self, now: int) -> int:
-        """While a lost create is looked for, what ended meanwhile stays: it says whose the jobs in a list are (B2)."""
-        unsettled = await self._record.oldest_unsettled()
-        before = now - self._finished_ms
-        return before if unsettled is None else min(before, unsettled)
+    def _tell_refused(self, pruned: Pruned) -> None:
+        for one in pruned.refused:
+            self._log.warning("not_pruned", operation_id=one.operation_id, error=one.error)
 
     async def _in_slices(self, one_slice: Callable[[], Awaitable[int]], done: _Round, stop: asyncio.Event) -> int:
         """Slice by slice until one takes nothing, or the time is over; the sum of what they took."""
@@ -114,9 +113,9 @@ class Retention:
         except TimeoutError:
             pass
 
-    async def _remove_files(self, hidden: tuple[Gone, ...]) -> None:
+    async def _remove_files(self, leaving: tuple[Leaving, ...]) -> None:
         """After their rows: a crash in between leaves files that no row names, which the next tidying finds."""
-        refs = [ref for gone in hidden for ref in (f"results/{gone.operation_id}", *gone.inputs)]
+        refs = [ref for one in leaving for ref in (f"results/{one.operation_id}", *one.inputs)]
         if refs:
             await self._files.remove_all(refs)
 
@@ -125,3 +124,11 @@ class Retention:
             {name: now - max(MIN_IDS_MS, longest) for name, longest in self._retries_ms.items()},
             now - max(MIN_IDS_MS, self._longest_retry_ms),
         )
+
+
+def _before(moment: UnixMs, unsettled: UnixMs | None) -> UnixMs:
+    """While a lost create is looked for, however long, what ended or came meanwhile stays.
+
+    The one says whose the jobs in a list are (B2), the other may be the event of its job (B5).
+    """
+    return moment if unsettled is None else min(moment, unsettled)

@@ -3,36 +3,29 @@ names.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from reconcile.collect import Collector
-from reconcile.desk import INPUT_PREFIX
 from reconcile.errors import StoreBroken, StoreError
 from reconcile.files import Files
 from reconcile.notary import Notary
 from reconcile.retention import Retention
 from reconcile.states import State
 from reconcile.store.store import Store
+from reconcile.unnamed import Found, Unnamed
 
 #: Seconds between two rounds. 1 h: what may be lost at the end of a chain without a trace is at most so young.
 ROUND_SECONDS: Final = 3600
 #: Seconds for the checkpoint at the stop. 5: arbitrary, far below the stop time of a service; the next start goes on.
 LAST_SECONDS: Final = 5
-#: Operations that one look asks the file for. 500: arbitrary, a few ms.
-SLICE: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What stood in the state directory before anything new came in."""
-
-    inputs: tuple[str, ...]
-    results: tuple[str, ...]
 
 
 class Upkeep:
-    """Looks at the start, under the state directory's lock, and tidies in the background: old files may be many."""
+    """Tidies after the start, then signs, prunes and tidies each hour, and signs once more at the stop.
+
+    Its parts fail each for itself: what stands in the way of one keeps no other from its turn.
+    """
 
     def __init__(
         self,
@@ -44,17 +37,30 @@ class Upkeep:
         retention: Retention,
         log: Any,
     ) -> None:
-        self._store = store
         self._files = files
         self._collector = collector
         self._notary = notary
         self._retention = retention
         self._log = log
+        self._unnamed = Unnamed(store, files)
+        #: What stood there at the start.
+        self._found = Found((), ())
         #: What the last round found that no row names.
-        self._unnamed: frozenset[str] = frozenset()
+        self._suspects: frozenset[str] = frozenset()
+
+    async def look(self) -> None:
+        """Note what stands in the state directory, for the tidying after the start. Raises: OSError.
+
+        Under the directory's lock, before anything new comes in: later a file may stand there ahead of its row.
+        """
+        self._found = await self._unnamed.look()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """A round now, since nobody knows how the last process ended, and one each hour. Raises: StoreBroken."""
+        """Tidy; then a round now, since nobody knows how the last process ended, and one each hour.
+
+        Raises: StoreBroken.
+        """
+        await self.tidy(stop)
         while not stop.is_set():
             await self._round(stop)
             try:
@@ -71,53 +77,52 @@ class Upkeep:
         except (StoreError, TimeoutError) as fault:
             self._log.warning("no_last_checkpoint", error=str(fault) or "no time was left")
 
+    async def tidy(self, stop: asyncio.Event) -> None:
+        """Remove what the start found that no row names; once, since it has all gone or got a row then.
+
+        Raises: StoreBroken.
+        """
+        await self._part("tidy", lambda: self._tidy_found(stop))
+
     async def _round(self, stop: asyncio.Event) -> None:
+        is_signed = await self._part("sign", lambda: self._notary.sign(stop))
+        if is_signed and not stop.is_set():  # only what is signed may be pruned
+            await self._part("prune", lambda: self._retention.prune(stop))
+        if not stop.is_set():
+            await self._part("tidy", lambda: self._tidy_again(stop))
+
+    async def _part(self, name: str, part: Callable[[], Awaitable[object]]) -> bool:
+        """Whether it came to its end. Raises: StoreBroken."""
         try:
-            await self._notary.sign()  # first: only what is signed may be pruned
-            await self._retention.prune(stop)
-            if not stop.is_set():
-                await self._tidy_again()
+            await part()
         except StoreBroken:
             raise
         except (StoreError, OSError) as fault:
-            self._log.warning("upkeep_failed", error=str(fault))  # the next round tries again
+            self._log.warning("upkeep_failed", part=name, error=str(fault))  # the next round tries again
+            return False
+        return True
 
-    def look(self) -> Found:
-        """Name what is there; only before anything new comes in, else a file may be ahead of its row."""
-        return Found(tuple(self._files.names("spool")), tuple(self._files.names("results")))
+    # ---- files ----
 
-    async def tidy(self, found: Found) -> None:
-        """Remove inputs and results that no operation names, and what earlier tries left. Raises: StoreError."""
-        for ref in await self._without_row(found):
-            self._files.remove(ref)
-        for operation_id in found.results:
-            if len(self._files.names(f"results/{operation_id}")) > 1:
-                op = await self._store.get(operation_id)
-                if op is not None and op.state is not State.RESULT_COLLECTING:
-                    await self._collector.tidy(op)
+    async def _tidy_found(self, stop: asyncio.Event) -> None:
+        """Inputs and results that no operation names, and what earlier tries left."""
+        async for refs in self._unnamed.files(self._found):
+            if stop.is_set():
+                return
+            await self._files.remove_all(refs)
+        async for op, _ in self._unnamed.tries(self._found, least=2):
+            if stop.is_set():
+                return
+            if op.state is not State.RESULT_COLLECTING:
+                await self._collector.tidy(op)
 
-    async def _tidy_again(self) -> None:
+    async def _tidy_again(self, stop: asyncio.Event) -> None:
         """Remove what two rounds in a row found unnamed: a file stands there before the row that names it commits."""
         unnamed = await self._files.offload(self._files.leftovers)
-        unnamed += await self._without_row(await self._files.offload(self.look))
-        again = [ref for ref in unnamed if ref in self._unnamed]
+        async for refs in self._unnamed.files(await self._unnamed.look()):
+            if stop.is_set():
+                return
+            unnamed += refs
+        again = [ref for ref in unnamed if ref in self._suspects]
+        self._suspects = frozenset(unnamed).difference(again)
         await self._files.remove_all(again)
-        self._unnamed = frozenset(unnamed).difference(again)
-
-    async def _without_row(self, found: Found) -> list[str]:
-        """Which of the inputs and results no operation names."""
-        ids = sorted({name.partition(".")[0] for name in found.inputs} | set(found.results))
-        missing: set[str] = set()
-        for start in range(0, len(ids), SLICE):
-            missing |= await self._store.missing(ids[start : start + SLICE])
-        refs = [f"results/{operation_id}" for operation_id in found.results if operation_id in missing]
-        for name in found.inputs:
-            operation_id, _, kind = name.partition(".")
-            if operation_id in missing or (kind.startswith(INPUT_PREFIX) and not await self._is_given(name)):
-                refs.append(f"spool/{name}")
-        return refs
-
-    async def _is_given(self, name: str) -> bool:
-        """Whether a file of spool/ is the input that its operation was given last."""
-        op = await self._store.get(name.partition(".")[0])
-        return op is not None and op.input is not None and op.input.ref == f"spool/{name}"

@@ -35,12 +35,12 @@ async def was_given(store: Store, operation_id: str) -> bool:
 
 async def _why_absent(store: Store, operation_id: str) -> str:
     is_id = operation_id.isprintable() and operation_id.isascii()
-    removed = await store.removed(operation_id) if is_id else None
-    if removed is None:
+    was_pruned = await store.was_pruned(operation_id) if is_id else None
+    if was_pruned is None:
         return "There is no operation with this id."
-    if removed.at is None:
+    if was_pruned.at is None:
         return "The operation ended and is being removed, as retention.finished says."
-    return f"The operation ended and was removed on {bodies.rfc3339(removed.at)}, as retention.finished says."
+    return f"The operation ended and was removed on {bodies.rfc3339(was_pruned.at)}, as retention.finished says."
 
 
 def take_only(request: web.Request, *names: str, labels: bool = False) -> None:

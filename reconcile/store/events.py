@@ -14,7 +14,7 @@ from typing import Any, Final
 from reconcile.evidence import EventSeen
 from reconcile.model import Observation, UnixMs, Verdict
 from reconcile.states import GIVEN_UP, RINGS, Priority, State
-from reconcile.store import forgotten
+from reconcile.store import pruned_events
 from reconcile.store.evidence import Applier, Arrival, Judge
 from reconcile.store.schema import listed
 from reconcile.store.writer import Done, Kind
@@ -113,8 +113,8 @@ def _keep(connection: sqlite3.Connection, payloads: Sequence[EventRecord]) -> li
     first: dict[tuple[str, str, str], list[int]] = {}
     for position, record in enumerate(payloads):
         first.setdefault((record.provider, record.event_id, record.body_sha256), []).append(position)
-    gone = forgotten.remembered(connection, {name[:2]: None for name in first})
-    _count_late_repeats(connection, first, gone)
+    pruned = pruned_events.known_ids(connection, {name[:2]: None for name in first})
+    _count_late_repeats(connection, first, pruned)
     unique = [payloads[positions[0]] for positions in first.values()]
     inserted: dict[tuple[str, str, str], int] = {}
     for chunk in _chunks(unique):
@@ -133,20 +133,20 @@ def _keep(connection: sqlite3.Connection, payloads: Sequence[EventRecord]) -> li
     arrived = [_Arrived(payloads[first[name][0]], key, positions=first[name]) for name, key in inserted.items()]
     others = {key for (key,) in connection.execute(_OTHER_CONTENT, (json.dumps([a.key for a in arrived]),))}
     for a in arrived:
-        a.is_other_content = a.key in others or (a.record.provider, a.record.event_id) in gone
+        a.is_other_content = a.key in others or (a.record.provider, a.record.event_id) in pruned
     return arrived
 
 
 def _count_late_repeats(
     connection: sqlite3.Connection,
     first: dict[tuple[str, str, str], list[int]],
-    gone: dict[tuple[str, str], set[str]],
+    pruned: dict[tuple[str, str], set[str]],
 ) -> None:
-    """Take out of `first` what repeats an event that is gone: nothing but its count is written."""
+    """Take out of `first` what repeats an event that was pruned: nothing but its count is written."""
     repeats: dict[str, int] = {}
-    for name in [name for name in first if name[2] in gone.get(name[:2], ())]:
+    for name in [name for name in first if name[2] in pruned.get(name[:2], ())]:
         repeats[name[0]] = repeats.get(name[0], 0) + len(first.pop(name))
-    forgotten.count_repeats(connection, repeats)
+    pruned_events.count_repeats(connection, repeats)
 
 
 def _values(record: EventRecord) -> tuple[Any, ...]:

@@ -6,22 +6,26 @@ chain goes, its head goes into `pruned`, so that pruning can be told from deleti
 checkpoint has signed is taken, so that evidence which came late waits for the next one, and a chain that somebody
 altered stays for `audit verify` to name.
 
-The key of a removed operation is given again where it was the newest of all. Nothing confuses the two: no row may name
+One bad row keeps nobody else: where a slice is refused, its operations are tried one by one, and the one that cannot
+go is passed over and named. Nor does an operation go whose notice nobody has acknowledged, until the notice is as old
+as what may go: a person must have been able to see it.
+
+The key of a pruned operation is given again where it was the newest of all. Nothing confuses the two: no row may name
 a key that is not there (foreign keys), cursors are operation ids, and `pruned` keeps the place that each stood at.
 """
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile.errors import WriteRefused
 from reconcile.model import UnixMs
-from reconcile.store import forgotten
-from reconcile.store.forgotten import PAGE_BYTES, SLICE, IdsKept, within
+from reconcile.store import pruned_events
+from reconcile.store.pruned_events import MAX_WEIGHT, PAGE_BYTES, IdsKept, within
 from reconcile.store.reading import Reader
-from reconcile.store.writer import Done, Kind
+from reconcile.store.writer import Done, Kind, is_batch_lost
 
 #: Operations that one slice takes at most. 16: as many small ones as fit.
 MAX_OPERATIONS: Final = 16
@@ -31,16 +35,19 @@ _OWN_ROWS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Take one slice of what ended before a moment, after the (end, key) of what was taken last."""
+    """Take one slice of what ended before a moment; every slice but a round's first goes on where the last one was."""
 
     at: UnixMs
     ended_before: UnixMs
     ids: IdsKept
+    #: The (end, key) of what was taken, or passed over, last.
     after: tuple[UnixMs, int] = (0, 0)
+    #: Keys of those that are leaving and were passed over in this round: they must wait, or cannot go.
+    passed_over: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Leaving:
     """An operation that nobody is shown any more, and the files in spool/ that its row named."""
 
     operation_id: str
@@ -48,21 +55,32 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class NotPruned:
+    """An operation that may go and cannot: the file refuses it."""
+
+    operation_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pruned:
     """What one slice came to."""
 
     #: Those whose files may go now: of a large one they go first.
-    hidden: tuple[Gone, ...]
-    #: How many are gone whole.
+    leaving: tuple[Leaving, ...]
+    #: How many were pruned whole.
     count: int
+    #: Where the next slice goes on.
     after: tuple[UnixMs, int]
     #: False: nothing was left to take.
     has_gone_on: bool
+    passed_over: tuple[int, ...] = ()
+    refused: tuple[NotPruned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """That an operation ended and went. `at` None: it is on its way."""
+class WasPruned:
+    """That an operation ended and was pruned. `at` None: it is leaving."""
 
     at: UnixMs | None
 
@@ -74,7 +92,9 @@ class _Candidate:
     completed_at: UnixMs
     seq: int
     head: str
+    #: The checkpoint that signed its last head; none for one that may not go.
     behind: int | None
+    is_readable: bool
     inputs: tuple[str, ...]
     #: What hangs on it beside its history, counted no further than just above a slice.
     weight: int
@@ -82,39 +102,52 @@ class _Candidate:
     @property
     def is_large(self) -> bool:
         """Whether it goes in several slices."""
-        return self.weight > SLICE
+        return self.weight > MAX_WEIGHT
+
+    @property
+    def place(self) -> tuple[UnixMs, int]:
+        """Where it stands in the order in which they ended."""
+        return self.completed_at, self.key
 
 
 #: The next ones in the order in which they ended, so many and no more: a slice is short however many of them must stay.
-#: `behind` is null for what may not go: only an ended operation may whose last head a checkpoint has signed.
+#: `behind` is null for what may not go: only an ended operation may whose last head a checkpoint has signed, and whose
+#: notices are acknowledged, or as old as what may go (?1).
 _NEXT: Final = f"""
     SELECT o.key, o.operation_id, o.completed_at, o.seq, o.head,
         (SELECT l.checkpoint FROM heads l WHERE l.checkpoint = (SELECT number FROM checkpoints WHERE position >=
                 (SELECT position FROM history h WHERE h.operation_key = o.key ORDER BY h.seq DESC LIMIT 1)
             ORDER BY position, number LIMIT 1)
             AND l.operation_id = o.operation_id AND l.seq = o.seq AND l.head = o.head
-            AND NOT EXISTS (SELECT 1 FROM schedule s WHERE s.key = o.key)),
-        o.living ->> '$.input_ref', o.living ->> '$.input.ref',
-        (SELECT count(*) FROM (SELECT 1 FROM items i WHERE i.operation_key = o.key LIMIT {SLICE + 1}))
-        + (SELECT count(*) FROM (SELECT 1 FROM requests r WHERE r.operation_key = o.key LIMIT {SLICE + 1}))
+            AND NOT EXISTS (SELECT 1 FROM schedule s WHERE s.key = o.key)
+            AND (o.leaving = 1 OR NOT EXISTS (SELECT 1 FROM notices t
+                WHERE t.operation_key = o.key AND t.acknowledged_at IS NULL AND t.since > ?1))),
+        json_valid(o.living),
+        CASE WHEN json_valid(o.living) THEN o.living ->> '$.input_ref' END,
+        CASE WHEN json_valid(o.living) THEN o.living ->> '$.input.ref' END,
+        (SELECT count(*) FROM (SELECT 1 FROM items i WHERE i.operation_key = o.key LIMIT {MAX_WEIGHT + 1}))
+        + (SELECT count(*) FROM (SELECT 1 FROM requests r WHERE r.operation_key = o.key LIMIT {MAX_WEIGHT + 1}))
         + (SELECT coalesce(sum(weight), 0) FROM (SELECT 1 + length(n.raw) / {PAGE_BYTES} AS weight
-            FROM observations n WHERE n.operation_key = o.key LIMIT {SLICE + 1}))
+            FROM observations n WHERE n.operation_key = o.key LIMIT {MAX_WEIGHT + 1}))
         + (SELECT coalesce(sum(weight), 0) FROM (SELECT 1 + length(e.body) / {PAGE_BYTES} AS weight
-            FROM events e WHERE e.operation_key = o.key LIMIT {SLICE + 1}))
-    FROM (SELECT * FROM operations WHERE %s AND completed_at IS NOT NULL ORDER BY completed_at, key
+            FROM events e WHERE e.operation_key = o.key LIMIT {MAX_WEIGHT + 1}))
+    FROM (SELECT * FROM operations %s AND completed_at IS NOT NULL ORDER BY completed_at, key
         LIMIT {MAX_OPERATIONS}) o ORDER BY o.completed_at, o.key
 """
-#: One at a time: the others are still as they were.
-_LEAVING: Final = _NEXT % "key = (SELECT key FROM operations INDEXED BY operations_leaving WHERE leaving = 1 LIMIT 1)"
-_ENDED: Final = _NEXT % "leaving = 0 AND completed_at <= ? AND (completed_at, key) > (?, ?)"
-_REMOVED: Final = (
+#: Those whose pruning has begun: few, and first of all.
+_LEAVING: Final = _NEXT % (
+    "INDEXED BY operations_leaving WHERE leaving = 1 AND key NOT IN (SELECT value FROM json_each(?2))"
+)
+_ENDED: Final = _NEXT % "WHERE leaving = 0 AND completed_at <= ?1 AND (completed_at, key) > (?2, ?3)"
+_WAS_PRUNED: Final = (
     "SELECT pruned_at FROM pruned WHERE operation_id = ?"
     " UNION ALL SELECT NULL FROM operations WHERE operation_id = ? AND leaving = 1"
 )
-#: The oldest open operation whose job, or whose second one, is still looked for.
+#: The oldest open operation whose job, or whose second one, is still looked for. One that cannot be read may be such.
 _UNSETTLED: Final = (
-    "SELECT min(o.created_at) FROM schedule s JOIN operations o ON o.key = s.key"
-    " WHERE o.remote_job_id IS NULL OR coalesce(o.living ->> '$.resends', 0) > 0"
+    "SELECT min(o.created_at) FROM schedule s JOIN operations o ON o.key = s.key WHERE o.remote_job_id IS NULL"
+    " OR CASE WHEN json_valid(o.living) THEN coalesce(o.living ->> '$.resends', 0) > 0"
+    " OR coalesce(o.living ->> '$.restored', 0) ELSE 1 END"
 )
 _LEAVE: Final = (
     "UPDATE operations SET leaving = 1 WHERE key = ? AND completed_at IS NOT NULL"
@@ -139,17 +172,17 @@ _OBSERVATIONS_GO: Final = f"DELETE FROM observations WHERE operation_key {_IN}"
 _OBSERVERS: Final = "SELECT n.operation_key FROM observations n WHERE n.request_id = requests.request_id"
 _HAND_ON: Final = (
     f"UPDATE requests SET operation_key = ({_OBSERVERS} AND n.road = 'list' AND n.operation_key <> requests."
-    f"operation_key LIMIT 1) WHERE %s AND EXISTS ({_OBSERVERS} AND n.road = 'list'"
+    f"operation_key ORDER BY n.operation_key LIMIT 1) WHERE %s AND EXISTS ({_OBSERVERS} AND n.road = 'list'"
     " AND n.operation_key <> requests.operation_key)"
 )
 _HAND_ON_ALL: Final = _HAND_ON % f"operation_key {_IN}"
 _HAND_ON_SOME: Final = _HAND_ON % f"request_id {_IN}"
 
 
-async def removed(reader: Reader, operation_id: str) -> Removed | None:
-    """That an operation was pruned, or is being pruned; None where there is one, or never was."""
-    found = await reader.execute_fetchall(_REMOVED, (operation_id, operation_id))
-    return Removed(found[0][0]) if found else None
+async def was_pruned(reader: Reader, operation_id: str) -> WasPruned | None:
+    """That an operation was pruned, or is leaving; None where there is one, or never was."""
+    found = await reader.execute_fetchall(_WAS_PRUNED, (operation_id, operation_id))
+    return WasPruned(found[0][0]) if found else None
 
 
 async def oldest_unsettled(reader: Reader) -> UnixMs | None:
@@ -159,21 +192,37 @@ async def oldest_unsettled(reader: Reader) -> UnixMs | None:
 
 
 def _prune(connection: sqlite3.Connection, wish: Pruning) -> Done:
-    leaving = [one for one in _found(connection, _LEAVING) if one.behind is not None]
-    found = leaving or _found(connection, _ENDED, wish.ended_before, *wish.after)
-    going, after = _fitting(found, wish.after)
-    if going and going[0].is_large:
-        _lessen(connection, going[0], wish.ids)
-        return Done(Pruned((_gone(going[0]),), 0, after, has_gone_on=True))
-    if going:
-        _remove(connection, going, wish)
-    return Done(Pruned(tuple(map(_gone, going)), len(going), after, has_gone_on=bool(found)))
+    leaving = _found(connection, _LEAVING, wish.ended_before, json.dumps(wish.passed_over))
+    begun = [one for one in leaving if one.behind is not None][:1]  # one at a time: the others are as they were
+    if begun:
+        done, refused = _take(connection, begun, wish)
+        passed_over, after, is_over = [one.key for one, _ in refused], wish.after, False
+    else:
+        ended = _found(connection, _ENDED, wish.ended_before, *wish.after)
+        fitting, after = _fitting(ended, wish.after)
+        done, refused = _take(connection, fitting, wish)
+        after = max([after, *(one.place for one, _ in refused)])
+        passed_over, is_over = [one.key for one in leaving], not ended and not leaving
+    return Done(
+        Pruned(
+            tuple(Leaving(one.operation_id, one.inputs) for one in done),
+            sum(not one.is_large for one in done),
+            after,
+            has_gone_on=not is_over,
+            passed_over=(*wish.passed_over, *passed_over),
+            refused=tuple(NotPruned(one.operation_id, error) for one, error in refused),
+        )
+    )
 
 
-def _found(connection: sqlite3.Connection, sql: str, *parameters: int) -> list[_Candidate]:
+def _found(connection: sqlite3.Connection, sql: str, *parameters: int | str) -> list[_Candidate]:
     return [
-        _Candidate(key, operation_id, ended_at, seq, head, behind, tuple(filter(None, inputs)), weight)
-        for key, operation_id, ended_at, seq, head, behind, *inputs, weight in connection.execute(sql, parameters)
+        _Candidate(
+            key, operation_id, ended_at, seq, head, behind, bool(is_readable), tuple(filter(None, inputs)), weight
+        )
+        for key, operation_id, ended_at, seq, head, behind, is_readable, *inputs, weight in connection.execute(
+            sql, parameters
+        )
     ]
 
 
@@ -183,29 +232,67 @@ def _fitting(found: list[_Candidate], after: tuple[UnixMs, int]) -> tuple[list[_
     The very first goes however long its history is: a chain goes whole.
     """
     going: list[_Candidate] = []
-    left = SLICE
+    left = MAX_WEIGHT
     for one in found:
         if one.behind is not None:
             left -= one.weight + one.seq + _OWN_ROWS
             if going and left < 0:
                 break
             going.append(one)
-            if one.is_large:  # it stays the next one until it is gone
+            if one.is_large:  # it stays the next one until it was pruned whole
                 break
-        after = max(after, (one.completed_at, one.key))
+        after = max(after, one.place)
     return going, after
 
 
-def _gone(one: _Candidate) -> Gone:
-    return Gone(one.operation_id, one.inputs)
+def _take(
+    connection: sqlite3.Connection, taken: list[_Candidate], wish: Pruning
+) -> tuple[list[_Candidate], list[tuple[_Candidate, str]]]:
+    """Prune them together, or where that is refused one by one: which were taken, and which were refused, and why."""
+    if not taken or _refusal(connection, taken, wish) is None:
+        return taken, []
+    done: list[_Candidate] = []
+    refused: list[tuple[_Candidate, str]] = []
+    for one in taken:
+        if (error := _refusal(connection, [one], wish)) is None:
+            done.append(one)
+        else:
+            refused.append((one, error))
+    return done, refused
 
 
-def _remove(connection: sqlite3.Connection, going: list[_Candidate], wish: Pruning) -> None:
+def _refusal(connection: sqlite3.Connection, taken: Sequence[_Candidate], wish: Pruning) -> str | None:
+    """Prune them, or undo what was begun and say why not."""
+    connection.execute("SAVEPOINT taken")
+    try:
+        if taken[0].is_large:
+            _prune_part(connection, taken[0], wish.ids)
+        else:
+            _prune_whole(connection, taken, wish)
+    except (sqlite3.Error, WriteRefused) as fault:
+        if is_batch_lost(connection, fault):
+            raise
+        connection.execute("ROLLBACK TO taken")
+        connection.execute("RELEASE taken")
+        return str(fault)
+    connection.execute("RELEASE taken")
+    return None
+
+
+def _refuse_unreadable(one: _Candidate) -> None:
+    """Somebody else wrote there: it stays to be looked at, with all that hangs on it."""
+    if not one.is_readable:
+        raise WriteRefused("what its row tells of it is no JSON")
+
+
+def _prune_whole(connection: sqlite3.Connection, going: Sequence[_Candidate], wish: Pruning) -> None:
+    for one in going:
+        _refuse_unreadable(one)
     keys = json.dumps([one.key for one in going])
     connection.executemany(
         _KEEP_HEAD, [(one.operation_id, one.seq, one.head, wish.at, one.behind, one.key) for one in going]
     )
-    forgotten.forget(connection, [key for (key,) in connection.execute(_EVENTS_OF, (keys,))], wish.ids)
+    pruned_events.prune(connection, [key for (key,) in connection.execute(_EVENTS_OF, (keys,))], wish.ids)
     connection.execute(_OBSERVATIONS_GO, (keys,))
     connection.execute(_HAND_ON_ALL, (keys,))
     for sql in _REMOVE:
@@ -217,13 +304,14 @@ def _remove(connection: sqlite3.Connection, going: list[_Candidate], wish: Pruni
 # ---- large ones ----
 
 
-def _lessen(connection: sqlite3.Connection, one: _Candidate, ids: IdsKept) -> None:
-    """Hide it, and take one slice of what hangs on it."""
+def _prune_part(connection: sqlite3.Connection, one: _Candidate, ids: IdsKept) -> None:
+    """Mark it as leaving, and take one slice of what hangs on it."""
+    _refuse_unreadable(one)
     if connection.execute(_LEAVE, (one.key,)).rowcount != 1:
         raise WriteRefused(f"{one.operation_id} is open, and was to be pruned")
     for table in ("client_keys", "notices"):
         connection.execute(f"DELETE FROM {table} WHERE operation_key = ?", (one.key,))
-    left = SLICE
+    left = MAX_WEIGHT
     for take in (_take_items, _take_observations, _take_events(ids), _take_requests):
         if left > 0:
             left -= take(connection, one.key, left)
@@ -247,7 +335,7 @@ def _take_events(ids: IdsKept) -> Callable[[sqlite3.Connection, int, int], int]:
 
     def take(connection: sqlite3.Connection, key: int, most: int) -> int:
         keys, weight = within(connection.execute(sql, (key, most)), most)
-        forgotten.forget(connection, keys, ids)
+        pruned_events.prune(connection, keys, ids)
         return weight
 
     return take

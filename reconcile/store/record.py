@@ -2,9 +2,9 @@
 
 from reconcile.checkpoint import Head, PrunedHead, SignedCheckpoint
 from reconcile.model import Operation, UnixMs
-from reconcile.store import checkpoints, forgotten, pruning, restored
+from reconcile.store import checkpoints, pruned_events, pruning, restored
 from reconcile.store.checkpoints import Gathering
-from reconcile.store.forgotten import Forgetting, IdsKept
+from reconcile.store.pruned_events import EventPruning, IdsKept
 from reconcile.store.pruning import Pruned, Pruning
 from reconcile.store.reading import Reader
 from reconcile.store.writer import GroupCommit
@@ -54,17 +54,17 @@ class Record:
         return await pruning.oldest_unsettled(self._reader)
 
     async def prune(self, wish: Pruning) -> Pruned:
-        """Take one slice of what may go."""
+        """Take one slice of what may go, round what cannot."""
         pruned: Pruned = await self._group.write(pruning.PRUNE, wish)
         return pruned
 
-    async def forget_events(self, wish: Forgetting) -> int:
+    async def prune_events(self, wish: EventPruning) -> int:
         """Take one slice of the deliveries that no operation was found for; how many, 0 when none is left."""
-        return int(await self._group.write(forgotten.FORGET, wish))
+        return int(await self._group.write(pruned_events.PRUNE_EVENTS, wish))
 
-    async def free_event_ids(self, ids: IdsKept) -> int:
-        """Take one slice of the ids that cannot be repeated any more; how many, 0 when none is left."""
-        return int(await self._group.write(forgotten.FREE, ids))
+    async def prune_event_ids(self, ids: IdsKept) -> int:
+        """Take one slice of the event ids that cannot be repeated any more; how many, 0 when none is left."""
+        return int(await self._group.write(pruned_events.PRUNE_IDS, ids))
 
     # ---- a restored backup ----
 

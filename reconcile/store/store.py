@@ -16,7 +16,6 @@ from reconcile.store import (
     claims,
     events,
     evidence,
-    forgotten,
     grounds,
     history,
     items,
@@ -25,6 +24,7 @@ from reconcile.store import (
     notices,
     pauses,
     providers,
+    pruned_events,
     pruning,
     rows,
     starts,
@@ -39,7 +39,7 @@ from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place
 from reconcile.store.kept import Seen
 from reconcile.store.notices import Acknowledgement, Conditions
 from reconcile.store.providers import Known
-from reconcile.store.pruning import Removed
+from reconcile.store.pruning import WasPruned
 from reconcile.store.reading import Reader, store_error
 from reconcile.store.record import Record
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
@@ -164,9 +164,9 @@ class Store:
         found = await self._reader.execute_fetchall(rows.SELECT + "WHERE o.operation_id = ?", (operation_id,))
         return rows.load(found[0])[1] if found else None
 
-    async def removed(self, operation_id: str) -> Removed | None:
-        """That an operation was pruned, or is being pruned; None where there is one, or never was."""
-        return await pruning.removed(self._reader, operation_id)
+    async def was_pruned(self, operation_id: str) -> WasPruned | None:
+        """That an operation was pruned, or is leaving; None where there is one, or never was."""
+        return await pruning.was_pruned(self._reader, operation_id)
 
     async def has_place(self, operation_id: str) -> bool:
         """Whether there is or was such an operation, so that a list can go on after it."""
@@ -311,7 +311,7 @@ class Store:
 
     async def event_counts(self) -> dict[str, dict[str, Any]]:
         """By provider: deliveries taken, duplicates, unmatched, and when the last one came; pruned ones count too."""
-        return await forgotten.counts(self._scanner)
+        return await pruned_events.counts(self._scanner)
 
     # ---- life ----
 

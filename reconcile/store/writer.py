@@ -131,10 +131,9 @@ class BatchConnection(sqlite3.Connection):
         return None
 
     def _raise_if_batch_is_lost(self, fault: Exception) -> None:
-        # SQLITE_FULL and its like end the whole transaction, savepoints included; what ran next would autocommit.
         if not self.in_transaction:
             raise sqlite3.OperationalError("the transaction was ended by SQLite") from fault
-        if isinstance(fault, sqlite3.Error) and _code(fault) in _BROKEN | _PASSING:
+        if is_batch_lost(self, fault):
             raise fault
 
     def _roll_back(self, fault: Exception) -> None:
@@ -148,6 +147,15 @@ class BatchConnection(sqlite3.Connection):
 def _code(fault: sqlite3.Error) -> int | None:
     extended = getattr(fault, "sqlite_errorcode", None)
     return None if extended is None else extended & 0xFF
+
+
+def is_batch_lost(connection: sqlite3.Connection, fault: Exception) -> bool:
+    """Whether a fault concerns every write alike, so that none may go on in this transaction.
+
+    SQLITE_FULL and its like end the whole transaction, savepoints included; what ran next would autocommit.
+    """
+    is_everybodys = isinstance(fault, sqlite3.Error) and _code(fault) in _BROKEN | _PASSING
+    return is_everybodys or not connection.in_transaction
 
 
 def is_broken(fault: sqlite3.Error) -> bool:

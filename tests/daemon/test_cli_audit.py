@@ -407,8 +407,8 @@ def test_an_operation_that_is_not_there_exits_1(record: Record) -> None:
 
 def test_a_pruned_operation_is_told_with_its_time(record: Record) -> None:
     record.do(
-        "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind)"
-        " SELECT operation_id, seq, head, 1800000000000, 1 FROM operations WHERE key = 1",
+        "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind, operation_key)"
+        " SELECT operation_id, seq, head, 1800000000000, 1, key FROM operations WHERE key = 1",
         "DELETE FROM history WHERE operation_key = 1",
         "DELETE FROM operations WHERE key = 1",
     )

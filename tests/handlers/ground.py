@@ -374,6 +374,8 @@ async def running(
         stack.push_async_callback(_stopped, writer, daemon.store.stop)
         await daemon.recover()
         stop = asyncio.Event()
+        tidying = supervisor.start("upkeep", daemon.upkeep.tidy(stop))  # its rounds are for tests to ask for
+        stack.push_async_callback(_stopped, tidying)
         if worker:
             at_work = supervisor.start("worker", daemon.worker.run(stop))
             stack.push_async_callback(_stopped, at_work, stop.set, lambda: daemon.worker.wake(0))

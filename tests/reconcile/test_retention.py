@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,13 +14,13 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from reconcile import retention, upkeep
+from reconcile import retention
 from reconcile.errors import StoreBroken, StoreBusy
 from reconcile.files import Files
 from reconcile.retention import Retention
 from reconcile.states import State
-from reconcile.store.forgotten import Forgetting, IdsKept
-from reconcile.store.pruning import Pruned, Pruning
+from reconcile.store.pruned_events import EventPruning, IdsKept
+from reconcile.store.pruning import NotPruned, Pruned, Pruning
 from reconcile.upkeep import Upkeep
 from tests.handlers.ground import Ground as Running
 from tests.handlers.ground import HandClock, running
@@ -63,11 +64,13 @@ class Record:
     slices: int = 0
     takes_seconds: float = 0.0
     asked: int = 0
-    wishes: list[Pruning | Forgetting | IdsKept] | None = None
+    wishes: list[Pruning | EventPruning | IdsKept] | None = None
+    unsettled: int | None = None
+    refused: tuple[NotPruned, ...] = ()
     began: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def oldest_unsettled(self) -> int | None:
-        return None
+        return self.unsettled
 
     async def prune(self, wish: Pruning) -> Pruned:
         self._note(wish)
@@ -76,17 +79,18 @@ class Record:
         self.clock.seconds += self.takes_seconds
         if self.asked > self.slices:
             return Pruned((), 0, wish.after, has_gone_on=False)
-        return Pruned((), 2, (self.asked, self.asked), has_gone_on=True)
+        refused = self.refused if self.asked == 1 else ()
+        return Pruned((), 2, (self.asked, self.asked), True, (*wish.passed_over, self.asked), refused)
 
-    async def forget_events(self, wish: Forgetting) -> int:
+    async def prune_events(self, wish: EventPruning) -> int:
         self._note(wish)
         return 0
 
-    async def free_event_ids(self, ids: IdsKept) -> int:
+    async def prune_event_ids(self, ids: IdsKept) -> int:
         self._note(ids)
         return 0
 
-    def _note(self, wish: Pruning | Forgetting | IdsKept) -> None:
+    def _note(self, wish: Pruning | EventPruning | IdsKept) -> None:
         self.wishes = [*(self.wishes or []), wish]
 
 
@@ -150,7 +154,7 @@ async def test_a_backlog_is_left_to_the_next_round_when_half_of_this_one_is_over
     await one.prune(asyncio.Event())
     assert record.asked == 3
     assert capture.entries[-1]["operations"] == 6
-    assert not any(isinstance(wish, Forgetting) for wish in record.wishes or ())
+    assert not any(isinstance(wish, EventPruning) for wish in record.wishes or ())
 
 
 async def test_a_round_that_finds_nothing_says_nothing(tmp_path: Path) -> None:
@@ -165,7 +169,18 @@ async def test_each_slice_goes_on_behind_the_one_before(tmp_path: Path) -> None:
     record = Record(clock, slices=3)
     loop, _ = keeper(record, tmp_path, clock)
     await loop.prune(asyncio.Event())
-    assert [w.after for w in record.wishes or [] if isinstance(w, Pruning)] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    wishes = [w for w in record.wishes or [] if isinstance(w, Pruning)]
+    assert [w.after for w in wishes] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert [w.passed_over for w in wishes] == [(), (1,), (1, 2), (1, 2, 3)]
+
+
+async def test_one_that_cannot_go_is_told(tmp_path: Path) -> None:
+    clock = Clock()
+    record = Record(clock, slices=2, refused=(NotPruned("op_7", "FOREIGN KEY constraint failed"),))
+    loop, capture = keeper(record, tmp_path, clock)
+    await loop.prune(asyncio.Event())
+    told = {"log_level": "warning", "operation_id": "op_7", "error": "FOREIGN KEY constraint failed"}
+    assert [e for e in capture.entries if e["event"] == "not_pruned"] == [{"event": "not_pruned", **told}]
 
 
 async def test_ids_are_kept_for_seven_days_or_the_longest_retry_whichever_is_longer(tmp_path: Path) -> None:
@@ -176,7 +191,18 @@ async def test_ids_are_kept_for_seven_days_or_the_longest_retry_whichever_is_lon
     )
     await loop.prune(asyncio.Event())
     ids = IdsKept({"short": NOW - 7 * DAY, "long": NOW - 9 * DAY}, NOW - 9 * DAY)
-    assert record.wishes == [Pruning(NOW, NOW - 90 * DAY, ids), Forgetting(NOW - 30 * DAY, ids), ids]
+    assert record.wishes == [Pruning(NOW, NOW - 90 * DAY, ids), EventPruning(NOW - 30 * DAY, ids), ids]
+
+
+@pytest.mark.parametrize("age", [20 * DAY, 400 * DAY])
+async def test_no_delivery_goes_that_came_while_a_lost_create_is_looked_for(tmp_path: Path, age: int) -> None:
+    """However long: it may be the event of its job, which becomes known later (B5, N19)."""
+    clock = Clock()
+    record = Record(clock, unsettled=NOW - age)
+    loop, _ = keeper(record, tmp_path, clock)
+    await loop.prune(asyncio.Event())
+    (stale,) = [w for w in record.wishes or [] if isinstance(w, EventPruning)]
+    assert stale.received_before == NOW - max(age, 30 * DAY)
 
 
 async def test_what_ended_while_a_lost_create_is_looked_for_stays(tmp_path: Path) -> None:
@@ -249,7 +275,7 @@ class Part:
     name: str
     fault: Exception | None = None
 
-    async def sign(self) -> None:
+    async def sign(self, _: asyncio.Event) -> None:
         await self._turn()
 
     async def prune(self, _: asyncio.Event) -> None:
@@ -280,19 +306,103 @@ async def test_a_round_signs_before_it_prunes_and_tidies_last(tmp_path: Path) ->
         put(tmp_path / "state", "spool/op_gone.jsonl")
         await keeping._round(asyncio.Event())
         assert told == ["sign", "prune"]
-        assert keeping._unnamed == {"spool/op_gone.jsonl"}
+        assert keeping._suspects == {"spool/op_gone.jsonl"}
 
 
-async def test_a_fault_ends_the_round_and_is_told_and_the_next_one_tries_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "turns"), [("sign", ["sign"]), ("prune", ["sign", "prune"])])
+@pytest.mark.parametrize("fault", [StoreBusy("full"), OSError(28, "full")])
+async def test_a_part_that_fails_is_told_and_keeps_no_other_but_what_is_not_signed(
+    tmp_path: Path, part: str, turns: list[str], fault: Exception
+) -> None:
+    """However often: a fault that stays in one part must not end the others each hour."""
+    root = tmp_path / "state"
+    async with opened(tmp_path / "reconciled.db") as ground:
+        told: list[str] = []
+        files = Files(root, Inline())
+        files.prepare()
+        keeping, capture = rounds(ground.store, files, told, **{part: fault})
+        put(root, "spool/op_gone.jsonl")
+        for _ in range(2):
+            await keeping._round(asyncio.Event())
+        assert told == turns * 2
+        assert standing(root) == set(), "it is tidied all the same"
+    failed = {"event": "upkeep_failed", "log_level": "warning", "part": part, "error": str(fault)}
+    assert capture.entries == [failed] * 2
+
+
+async def test_what_cannot_be_tidied_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    keeping, capture = rounds(None, Files(tmp_path, Inline()), told, prune=StoreBusy("full"))
+    keeping, capture = rounds(None, Files(tmp_path, Inline()), told)
+    monkeypatch.setattr(Files, "leftovers", raising(PermissionError(13, "not ours")))
     await keeping._round(asyncio.Event())
-    await keeping._round(asyncio.Event())
-    assert told == ["sign", "prune"] * 2
-    assert [entry["event"] for entry in capture.entries] == ["upkeep_failed"] * 2
-    keeping, _ = rounds(None, Files(tmp_path, Inline()), told, prune=StoreBroken("unknown"))
+    assert told == ["sign", "prune"]
+    assert [(entry["event"], entry["part"]) for entry in capture.entries] == [("upkeep_failed", "tidy")]
+
+
+async def test_a_store_that_is_broken_ends_the_upkeep(tmp_path: Path) -> None:
+    keeping, _ = rounds(None, Files(tmp_path, Inline()), [], prune=StoreBroken("unknown"))
     with pytest.raises(StoreBroken):
         await keeping._round(asyncio.Event())
+
+
+async def test_a_round_follows_an_hour_after_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    keeping, _ = rounds(None, Files(tmp_path, Inline()), told)
+    stop, waits, plain = asyncio.Event(), list[float](), asyncio.timeout
+
+    def passes(seconds: float) -> Any:
+        waits.append(seconds)
+        if len(waits) == 3:
+            stop.set()
+        return plain(0)
+
+    monkeypatch.setattr(asyncio, "timeout", passes)
+    await keeping.run(stop)
+    assert told == ["sign", "prune"] * 3
+    assert waits == [60 * 60] * 3
+
+
+async def test_what_stood_there_at_the_start_goes_before_the_first_round_and_nothing_else_does(tmp_path: Path) -> None:
+    """All in the one task: a stop waits for it, and the writer outlives it."""
+    root = tmp_path / "state"
+    async with opened(tmp_path / "reconciled.db") as ground:
+        await ground.start(operation(1))
+        files = Files(root, Inline())
+        files.prepare()
+        keeping, capture = rounds(ground.store, files, told := list[str]())
+        put(root, "spool/op_1.jsonl", "spool/op_gone.jsonl", "results/op_gone/1/0.jsonl")
+        await keeping.look()
+        put(root, "spool/op_2.jsonl")
+        stop = asyncio.Event()
+        stop.set()
+        await keeping.run(stop)
+        assert "spool/op_gone.jsonl" in standing(root), "a stop cuts it off"
+        stop.clear()
+        at_work = asyncio.create_task(keeping.run(stop))
+        async with asyncio.timeout(PATIENCE):
+            while told != ["sign", "prune"]:  # noqa: ASYNC110 - the parts tell nobody
+                await asyncio.sleep(0)
+        assert standing(root) == {"spool/op_1.jsonl", "spool/op_2.jsonl"}
+        stop.set()
+        await at_work
+    assert capture.entries == []
+
+
+async def test_one_file_that_cannot_go_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Files(tmp_path, Inline())
+    files.prepare()
+    put(tmp_path, *(refs := [f"spool/op_{n}.jsonl" for n in range(3)]))
+    plain = Files.remove
+
+    def remove(self: Files, ref: str) -> None:
+        if ref == refs[1]:
+            raise PermissionError(13, "not ours")
+        plain(self, ref)
+
+    monkeypatch.setattr(Files, "remove", remove)
+    with pytest.raises(PermissionError):
+        await files.remove_all(refs)
+    assert standing(tmp_path) == {refs[1]}
 
 
 async def test_a_file_that_no_row_names_goes_when_two_rounds_in_a_row_found_it(tmp_path: Path) -> None:
@@ -305,16 +415,16 @@ async def test_a_file_that_no_row_names_goes_when_two_rounds_in_a_row_found_it(t
         named = ("spool/op_1.jsonl", "results/op_1/1/0.jsonl")
         orphans = ("spool/op_8.jsonl", "spool/op_8.inp_1.json", "spool/op_1.inp_7.json", "results/op_9/1/0.jsonl")
         put(root, *named, *orphans, "tmp/4-spool_op_8.jsonl")
-        await keeping._tidy_again()
+        await keeping._tidy_again(asyncio.Event())
         assert standing(root) == {*named, *orphans, "tmp/4-spool_op_8.jsonl"}
         put(root, "spool/op_2.jsonl")
         await ground.start(operation(8))  # its row was on its way
-        await keeping._tidy_again()
+        await keeping._tidy_again(asyncio.Event())
         assert standing(root) == {*named, "spool/op_8.jsonl", "spool/op_8.inp_1.json", "spool/op_2.jsonl"} - {
             "spool/op_8.inp_1.json"
         }
         await ground.start(operation(2))
-        await keeping._tidy_again()
+        await keeping._tidy_again(asyncio.Event())
         assert standing(root) == {*named, "spool/op_8.jsonl", "spool/op_2.jsonl"}
 
 
@@ -327,7 +437,7 @@ async def test_a_file_that_is_being_written_is_nobodys_leftover_however_long_it_
         writer = files.create("results/op_1/1/0.jsonl")
         for _ in range(4):
             writer.write(b"line\n")
-            await keeping._tidy_again()
+            await keeping._tidy_again(asyncio.Event())
         await writer.finish()
         assert standing(root) == {"results/op_1/1/0.jsonl"}
         assert files.leftovers() == []
@@ -352,8 +462,8 @@ async def test_what_a_full_disk_left_half_written_goes_too(tmp_path: Path) -> No
             await writer.finish()
         writer.discard()
         assert len(files.leftovers()) == 1
-        await keeping._tidy_again()
-        await keeping._tidy_again()
+        await keeping._tidy_again(asyncio.Event())
+        await keeping._tidy_again(asyncio.Event())
         assert standing(root) == set()
 
 
@@ -403,5 +513,23 @@ async def test_a_crash_between_rows_and_files_leaves_them_to_the_next_start(
         assert not (folder / "spool" / f"{ended}.jsonl").exists()
 
 
-def test_a_round_is_an_hour() -> None:
-    assert upkeep.ROUND_SECONDS == 3600
+async def test_files_are_listed_and_removed_off_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start too: there may be as many of them as there ever were operations."""
+    folder, threads, here = tmp_path / "state", list[int](), threading.get_ident()
+    for name in ("names", "remove"):
+        plain = getattr(Files, name)
+
+        def noting(self: Files, ref: str, plain: Any = plain) -> Any:
+            threads.append(threading.get_ident())
+            return plain(self, ref)
+
+        monkeypatch.setattr(Files, name, noting)
+    async with running(folder) as ground:
+        ended = await ground.operation("succeeded", "job_1")
+    put(folder, "spool/op_gone.jsonl", "results/op_gone/1/0.jsonl", *(f"results/{ended}/{n}/0.jsonl" for n in (1, 2)))
+    async with running(folder, seed=2):
+        pass
+    assert {p.stem for p in (folder / "spool").iterdir()} == {ended}
+    assert standing(folder / "results") == set()
+    assert len(threads) > 4
+    assert here not in threads

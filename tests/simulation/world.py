@@ -244,7 +244,7 @@ class Process:
         await daemon.recover()
         worker = self.supervisor.start("worker", daemon.worker.run(stop))
         watchman = self.supervisor.start("watchman", daemon.watchman.run(stop))
-        upkeep = self.supervisor.start("keeping", daemon.upkeep.run(stop))
+        upkeep = self.supervisor.start("upkeep", daemon.upkeep.run(stop))
         async with AsyncExitStack() as listeners:
             await listeners.enter_async_context(self._served(daemon.local, DAEMON, API_PORT))
             await listeners.enter_async_context(self._served(daemon.public, DAEMON, HOOKS_PORT))

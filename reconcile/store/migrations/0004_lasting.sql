@@ -66,7 +66,7 @@ CREATE TABLE pruned (
     -- The checkpoint that signs the pruning; none yet where it is null or not there.
     checkpoint INTEGER,
     -- Where it stood among the others: a cursor that names it still leads on.
-    operation_key INTEGER
+    operation_key INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX pruned_by_checkpoint ON pruned (checkpoint, operation_id);
 CREATE TRIGGER pruned_heads_are_never_changed BEFORE UPDATE ON pruned
@@ -115,7 +115,7 @@ ALTER TABLE operations ADD COLUMN leaving INTEGER NOT NULL DEFAULT 0
 CREATE INDEX operations_leaving ON operations (key) WHERE leaving = 1;
 -- What everybody but the pruning sees.
 CREATE VIEW present AS SELECT * FROM operations WHERE leaving = 0;
--- Where each operation stands among the others, gone or not.
+-- Where each operation stands among the others, pruned or not.
 CREATE VIEW places AS
     SELECT operation_id, key FROM operations UNION ALL SELECT operation_id, operation_key FROM pruned;
 -- One that leaves holds no job any more.
@@ -133,7 +133,7 @@ CREATE INDEX notices_by_operation ON notices (operation_key) WHERE operation_key
 -- A list page's request stands under one operation and is named by the observations of others.
 CREATE INDEX observations_by_page ON observations (request_id) WHERE road = 'list';
 
--- Ids of deliveries whose event is gone: a late repeat is still one.
+-- Ids of deliveries whose event was pruned: a late repeat is still one.
 CREATE TABLE event_ids (
     provider TEXT NOT NULL,
     event_id TEXT NOT NULL,
@@ -142,8 +142,8 @@ CREATE TABLE event_ids (
     PRIMARY KEY (provider, event_id, body_sha256)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX event_ids_by_age ON event_ids (provider, received_at);
--- How many of each provider's deliveries are not in `events` any more.
-CREATE TABLE forgotten_events (
+-- How many of each provider's deliveries were pruned.
+CREATE TABLE pruned_events (
     provider TEXT PRIMARY KEY,
     events INTEGER NOT NULL,
     duplicates INTEGER NOT NULL,

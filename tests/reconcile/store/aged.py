@@ -20,7 +20,7 @@ from reconcile.model import Entry, EntryKind
 from reconcile.notary import Notary
 from reconcile.states import TERMINAL, State
 from reconcile.store import checkpoints, history, rows
-from reconcile.store.forgotten import Forgetting, IdsKept
+from reconcile.store.pruned_events import EventPruning, IdsKept
 from reconcile.store.pruning import Pruned, Pruning
 from reconcile.store.schema import prepare_writer
 from tests.reconcile.rows import DAY, NOW, in_state
@@ -115,9 +115,10 @@ class Aged:
         self._many("events", 12, [(*row, repeats, b"x" * size)])
         return name
 
-    def notice(self, n: int) -> None:
+    def notice(self, n: int, *, age: int = 100 * DAY) -> None:
+        """A contradiction that was told so long ago, and that nobody has acknowledged."""
         sql = "INSERT INTO notices (notice_id, reason, operation_key, since, message, evidence)"
-        values = (f"contradiction.op_{n}", self.keys[n], NOW)
+        values = (f"contradiction.op_{n}", self.keys[n], NOW - age)
         self.connection.execute(f"{sql} VALUES (?, 'contradiction', ?, ?, 'told', '{{}}')", values)
 
     def client_key(self, n: int) -> str:
@@ -156,13 +157,13 @@ def wish(**over: Any) -> Pruning:
 async def prune(ground: Ground) -> list[Pruned]:
     """Every slice there is."""
     done: list[Pruned] = []
-    after = (0, 0)
+    asked = wish()
     while not done or done[-1].has_gone_on:
-        done.append(await ground.store.record.prune(wish(after=after)))
-        after = done[-1].after
-    while await ground.store.record.forget_events(Forgetting(NOW - 30 * DAY, KEPT)):
+        done.append(await ground.store.record.prune(asked))
+        asked = replace(asked, after=done[-1].after, passed_over=done[-1].passed_over)
+    while await ground.store.record.prune_events(EventPruning(NOW - 30 * DAY, KEPT)):
         pass
-    while await ground.store.record.free_event_ids(KEPT):
+    while await ground.store.record.prune_event_ids(KEPT):
         pass
     return done
 
@@ -237,7 +238,7 @@ def check_kept(before: Dump, after: Dump, path: Path, *, may_go: set[int]) -> No
         else:
             assert key in may_go, f"{row[1]} was not to be touched"
             assert new[key][:-1] == row[:-1]
-            assert new[key][-1] == 1, "it is hidden"
+            assert new[key][-1] == 1, "it is leaving"
             assert has["history"] == had["history"]
 
 

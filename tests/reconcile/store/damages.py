@@ -148,7 +148,11 @@ def an_operation_was_removed_and_its_history_left(copy: Copy) -> str:
     return f"{gone}|row 1 of an operation that is not there \\(position {first}\\)"
 
 
-_FORGED: Final = "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)"
+#: At a place that is nobody's.
+_FORGED: Final = (
+    "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind, operation_key)"
+    " SELECT ?, ?, ?, ?, ?, 1 + coalesce(max(key), 0) FROM operations"
+)
 
 
 def an_operation_was_removed_and_told_to_be_pruned(copy: Copy) -> str:

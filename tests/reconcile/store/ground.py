@@ -48,7 +48,7 @@ TABLES: Final = (
     "heads",
     "pruned",
     "event_ids",
-    "forgotten_events",
+    "pruned_events",
     "backup",
     "requests",
     "observations",

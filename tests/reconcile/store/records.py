@@ -135,8 +135,8 @@ def prune(path: Path, operation_id: str, at: int = NOW) -> None:
             (key,),
         ).fetchone()
         connection.execute(
-            "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind) VALUES (?, ?, ?, ?, ?)",
-            (operation_id, seq, head, at, behind),
+            "INSERT INTO pruned (operation_id, seq, head, pruned_at, behind, operation_key) VALUES (?, ?, ?, ?, ?, ?)",
+            (operation_id, seq, head, at, behind, key),
         )
         connection.execute("DELETE FROM history WHERE operation_key = ?", (key,))
         for table in _CHILDREN:

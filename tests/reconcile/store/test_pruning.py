@@ -12,13 +12,13 @@ from typing import Final
 import pytest
 
 from reconcile.absence import Served
-from reconcile.errors import JobHeld, WriteRefused
+from reconcile.errors import JobHeld, StoreBusy, WriteRefused
 from reconcile.model import Observation, Verdict, VerdictKind
 from reconcile.states import TERMINAL, State
-from reconcile.store import forgotten, pruning
-from reconcile.store.forgotten import IdsKept
+from reconcile.store import pruned_events, pruning
 from reconcile.store.kept import RequestRecord
 from reconcile.store.list_pages import ListedJob, PageRecord
+from reconcile.store.pruned_events import IdsKept
 from tests.reconcile.rows import DAY, NOW
 from tests.reconcile.store.aged import (
     FINISHED,
@@ -73,8 +73,8 @@ def path(folder: Path) -> Path:
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of seven rows, so that small worlds have many."""
-    for module in (pruning, forgotten):
-        monkeypatch.setattr(module, "SLICE", 7)
+    for module in (pruning, pruned_events):
+        monkeypatch.setattr(module, "MAX_WEIGHT", 7)
 
 
 async def signed(path: Path) -> None:
@@ -280,7 +280,104 @@ async def test_the_file_itself_lets_no_open_operation_go(path: Path) -> None:
             c.execute("INSERT INTO pruned VALUES ('op_2', 1, ?, 1, 1, NULL, 2)", ("f" * 64,))
         with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
             c.execute("UPDATE operations SET leaving = 1 WHERE key = 1")
+        with pytest.raises(sqlite3.IntegrityError, match="NOT NULL"):
+            c.execute(
+                "INSERT INTO pruned SELECT operation_id, seq, head, 1, 1, NULL, NULL FROM operations WHERE key = 2"
+            )
         c.execute(head, (2,))
+
+
+async def test_one_whose_notice_nobody_has_acknowledged_stays_until_the_notice_is_as_old(path: Path) -> None:
+    """A person must have been able to see it."""
+    with writing(path) as aged:
+        for n, age in ((1, FINISHED - 1), (2, FINISHED), (3, 0), (4, 0)):
+            aged.operation(n, age=300 * DAY)
+            aged.notice(n, age=age)
+        aged.connection.execute(
+            "UPDATE notices SET acknowledged_at = 1, acknowledged_by = 'me' WHERE operation_key = ?", (aged.keys[3],)
+        )
+        aged.operation(5)
+    await signed(path)
+    async with opened(path) as ground:
+        await prune(ground)
+        assert ground.look("SELECT operation_id FROM operations ORDER BY key") == [("op_1",), ("op_4",)]
+        assert ground.one("SELECT count(*) FROM notices") == 2
+
+
+# ---- what cannot go --------------------------------------------------------------------------------------------------
+
+#: What makes the file refuse one operation, or makes its row one that cannot be read.
+STICKING: Final = {
+    "a trigger": "CREATE TRIGGER sticks BEFORE DELETE ON starts WHEN OLD.operation_key = {key}"
+    " BEGIN SELECT RAISE(ABORT, 'it sticks'); END",
+    "a foreign key": "CREATE TABLE sticks AS SELECT {key} AS key; DROP TABLE sticks;"
+    " CREATE TABLE sticks (key INTEGER REFERENCES operations (key)); INSERT INTO sticks VALUES ({key})",
+    "no JSON": "UPDATE operations SET living = '{{it sticks}}' WHERE key = {key}",
+}
+
+
+@pytest.mark.parametrize("how", STICKING)
+async def test_one_that_cannot_go_is_passed_over_and_named_and_all_others_go(path: Path, how: str) -> None:
+    """Wherever it stands among them, with whatever hangs on it: nothing of it is touched."""
+    count = 2 * pruning.MAX_OPERATIONS
+    with writing(path) as aged:
+        for n in range(1, count + 1):
+            aged.operation(n, age=(200 - n) * DAY)
+            aged.items(n, 3)
+        keys = aged.keys
+    await signed(path)
+    with closing(sqlite3.connect(path)) as c:
+        c.executescript(STICKING[how].format(key=keys[5]))
+    async with opened(path) as ground:
+        for _ in range(2):
+            done = await prune(ground)
+            assert [one.operation_id for each in done for one in each.refused] == ["op_5"]
+            assert ground.look("SELECT operation_id, leaving FROM operations") == [("op_5", 0)]
+            assert ground.look("SELECT count(*), min(operation_key) FROM items") == [(3, keys[5])]
+            assert ground.look("SELECT count(*) FROM pruned") == [(count - 1,)]
+    assert sum(each.count for each in done) == 0
+
+
+@pytest.mark.parametrize("how", STICKING)
+@pytest.mark.usefixtures("small_slices")
+async def test_a_large_one_that_cannot_go_keeps_no_other_whether_it_leaves_already_or_not(path: Path, how: str) -> None:
+    with writing(path) as aged:
+        for n in range(1, 6):
+            aged.operation(n, age=(200 - n) * DAY)
+            aged.items(n, 30 if n < 5 else 0)
+        keys = aged.keys
+    await signed(path)
+    with closing(sqlite3.connect(path)) as c:
+        c.executescript(STICKING[how].format(key=keys[2]))
+        c.execute("UPDATE operations SET leaving = 1 WHERE key IN (?, ?)", (keys[2], keys[4]))
+        c.commit()
+    async with opened(path) as ground:
+        for _ in range(2):
+            done = await prune(ground)
+            assert [one.operation_id for each in done for one in each.refused] == ["op_2"]
+            assert ground.look("SELECT operation_id, leaving FROM operations") == [("op_2", 1)]
+
+
+async def test_a_slice_that_a_full_disk_ends_is_lost_whole_and_blames_nobody(path: Path) -> None:
+    with writing(path) as aged:
+        for n in range(1, 4):
+            aged.operation(n)
+    await signed(path)
+    before = dump(path)
+    async with opened(path) as ground:
+
+        def no_room(connection: sqlite3.Connection) -> None:
+            connection.execute("PRAGMA max_page_count = 1")
+
+        ground.hooks.before_begin = no_room
+        full = "CREATE TRIGGER fills BEFORE DELETE ON starts BEGIN INSERT INTO client_keys"
+        with beside(path, writes=True) as c:
+            c.execute(f"{full} SELECT hex(randomblob(90000)), '', OLD.operation_key, 1; END")
+        with pytest.raises(StoreBusy):
+            await ground.store.record.prune(wish())
+        with beside(path, writes=True) as c:
+            c.execute("DROP TRIGGER fills")
+    assert dump(path) == before
 
 
 # ---- what goes -------------------------------------------------------------------------------------------------------
@@ -300,7 +397,7 @@ async def test_an_operation_goes_with_all_that_hangs_on_it_and_leaves_its_head(p
     async with opened(path) as ground:
         first, second = await prune(ground)
         assert first.count == 1
-        assert [(gone.operation_id, gone.inputs) for gone in first.hidden] == [("op_1", ("spool/op_1.jsonl",))]
+        assert [(gone.operation_id, gone.inputs) for gone in first.leaving] == [("op_1", ("spool/op_1.jsonl",))]
         assert second.has_gone_on is False
         assert ground.look("SELECT * FROM pruned") == [("op_1", seq, head, NOW, 1, None, key)]
         left = {table: len(rows) for table, rows in ground.dump().items()}
@@ -333,7 +430,7 @@ async def test_a_slice_takes_a_few_hundred_rows_and_pages_at_most(path: Path) ->
             aged.operation(n)
             aged.items(n, 10)
         aged.operation(200)
-        aged.items(200, 3 * forgotten.SLICE)
+        aged.items(200, 3 * pruned_events.MAX_WEIGHT)
         for _ in range(40):
             aged.observation(200, size=60_000)
             aged.event(200, age=0, size=40_000)
@@ -345,17 +442,20 @@ async def test_a_slice_takes_a_few_hundred_rows_and_pages_at_most(path: Path) ->
         done = await prune(ground)
         slices = [a + b for a, b in zip(changed[::2], changed[1::2], strict=True)]
         # Each row that goes may write one more: a head, an id that is kept, a hash that is counted.
-        assert max(slices) < 1.3 * forgotten.SLICE
+        assert max(slices) < 1.3 * pruned_events.MAX_WEIGHT
         assert len(done) > 10
         freed = 40 * (60_000 + 40_000) // 4096
-        assert len([each for each in done if each.count == 0]) > (3 * forgotten.SLICE + freed) / forgotten.SLICE
+        assert (
+            len([each for each in done if each.count == 0])
+            > (3 * pruned_events.MAX_WEIGHT + freed) / pruned_events.MAX_WEIGHT
+        )
 
 
 async def test_one_value_longer_than_a_slice_goes_all_the_same(path: Path) -> None:
     with writing(path) as aged:
         aged.operation(1)
-        aged.event(1, age=0, size=(forgotten.SLICE + 50) * 4096)
-        aged.observation(1, size=(forgotten.SLICE + 50) * 4096)
+        aged.event(1, age=0, size=(pruned_events.MAX_WEIGHT + 50) * 4096)
+        aged.observation(1, size=(pruned_events.MAX_WEIGHT + 50) * 4096)
         aged.operation(2, S.OBSERVING)
     await signed(path)
     async with opened(path) as ground:
@@ -377,6 +477,20 @@ async def test_a_list_pages_request_moves_on_to_an_operation_that_still_names_it
         assert ground.look("SELECT request_id, operation_key FROM requests") == [(shared, key_of_2)]
         assert alone != shared
     check_file(path)
+
+
+async def test_a_list_pages_request_moves_on_to_the_first_of_those_that_name_it(path: Path) -> None:
+    """The same file comes to the same rows, in whatever order the page told of them."""
+    with writing(path) as aged:
+        aged.operation(1)
+        for n in (2, 3, 4):
+            aged.operation(n, S.OBSERVING)
+        aged.page(1, 4, 2, 3)
+        key_of_2 = aged.keys[2]
+    await signed(path)
+    async with opened(path) as ground:
+        await prune(ground)
+        assert ground.look("SELECT operation_key FROM requests") == [(key_of_2,)]
 
 
 @pytest.mark.usefixtures("small_slices")
@@ -402,16 +516,16 @@ async def _half_gone(path: Path) -> dict[int, int]:
         aged.operation(1)
         aged.client_key(1)
         aged.notice(1)
-        aged.items(1, 2 * forgotten.SLICE)
+        aged.items(1, 2 * pruned_events.MAX_WEIGHT)
         aged.operation(2, S.OBSERVING)
         keys = aged.keys
     await signed(path)
     async with opened(path) as ground:
         done = await ground.store.record.prune(wish())
         assert (done.count, done.has_gone_on) == (0, True)
-        assert [gone.operation_id for gone in done.hidden] == ["op_1"]
+        assert [gone.operation_id for gone in done.leaving] == ["op_1"]
         assert ground.look("SELECT operation_id, leaving FROM operations") == [("op_1", 1), ("op_2", 0)]
-        assert 0 < ground.one("SELECT count(*) FROM items") < 2 * forgotten.SLICE
+        assert 0 < ground.one("SELECT count(*) FROM items") < 2 * pruned_events.MAX_WEIGHT
     return keys
 
 
@@ -425,7 +539,7 @@ async def test_one_that_leaves_is_shown_to_nobody(path: Path) -> None:
         assert await store.counts() == {"observing": 1}
         assert await store.notices() == []
         assert await store.missing(["op_1", "op_2", "op_3"]) == {"op_1", "op_3"}
-        removed = await store.removed("op_1")
+        removed = await store.was_pruned("op_1")
         assert removed is not None
         assert removed.at is None
 
@@ -516,10 +630,10 @@ async def test_the_place_of_the_newest_one_is_given_again_and_nothing_is_confuse
         assert len(await ground.store.history("op_3")) == 1
         found = await ground.store.find(after="op_2", limit=9, is_open=None)
         assert [op.operation_id for op in found] == ["op_1"], "what follows the old one, not the new one"
-        removed = await ground.store.removed("op_2")
+        removed = await ground.store.was_pruned("op_2")
         assert removed is not None
         assert removed.at == NOW
-        assert await ground.store.removed("op_3") is None
+        assert await ground.store.was_pruned("op_3") is None
     check_file(path)
 
 
@@ -544,7 +658,7 @@ async def test_a_late_repeat_of_a_pruned_event_is_a_duplicate_and_writes_nothing
         before, counts = ground.dump(), await ground.store.event_counts()
         assert [await ground.store.receive(repeat) for _ in range(3)] == ["duplicate"] * 3
         after = ground.dump()
-        assert {table for table in before if before[table] != after[table]} == {"forgotten_events"}
+        assert {table for table in before if before[table] != after[table]} == {"pruned_events"}
         counts["test"]["duplicate"] += 3
         assert await ground.store.event_counts() == counts
 
@@ -576,15 +690,15 @@ async def test_an_id_is_free_only_when_no_repeat_can_come_any_more(path: Path) -
         left = {row[0] for row in ground.look("SELECT event_id FROM event_ids")}
         assert left == {f"evt_{age}" for age in (0, DAY, IDS - 1)}
         later = IdsKept({"test": NOW - DAY}, 0)
-        assert await ground.store.record.free_event_ids(later) == 2
+        assert await ground.store.record.prune_event_ids(later) == 2
         assert ground.look("SELECT event_id FROM event_ids") == [("evt_0",)]
 
 
 async def test_a_provider_that_nobody_knows_keeps_its_ids_as_long_as_the_longest(path: Path) -> None:
     await _with_pruned_event(path, DAY)
     async with opened(path) as ground:
-        assert await ground.store.record.free_event_ids(IdsKept({"other": NOW}, NOW - 2 * DAY)) == 0
-        assert await ground.store.record.free_event_ids(IdsKept({"other": NOW}, NOW - DAY)) == 1
+        assert await ground.store.record.prune_event_ids(IdsKept({"other": NOW}, NOW - 2 * DAY)) == 0
+        assert await ground.store.record.prune_event_ids(IdsKept({"other": NOW}, NOW - DAY)) == 1
 
 
 async def test_events_of_nobodys_jobs_go_after_their_time_and_stay_counted(path: Path) -> None:
@@ -610,7 +724,18 @@ async def test_the_oldest_create_whose_job_is_looked_for_is_known(path: Path) ->
         aged.operation(2, S.CREATE_UNKNOWN, age=10 * DAY)
         aged.operation(3, S.ABANDONED, age=800 * DAY, remote_job_id=None)
         aged.operation(4, S.OBSERVING, age=20 * DAY, resends=1)
+        aged.operation(5, S.OBSERVING, age=30 * DAY, restored=True)
+        aged.operation(6, S.OBSERVING, age=40 * DAY)
         keys = aged.keys
+        aged.connection.execute("UPDATE operations SET living = '{no JSON}' WHERE key = ?", (keys[6],))
+    async with opened(path) as ground:
+        assert await ground.store.record.oldest_unsettled() == NOW - 41 * DAY, "it may be such a one"
+    with beside(path, writes=True) as c:
+        c.execute("DELETE FROM schedule WHERE key = ?", (keys[6],))
+    async with opened(path) as ground:
+        assert await ground.store.record.oldest_unsettled() == NOW - 31 * DAY
+    with beside(path, writes=True) as c:
+        c.execute("DELETE FROM schedule WHERE key = ?", (keys[5],))
     async with opened(path) as ground:
         assert await ground.store.record.oldest_unsettled() == NOW - 21 * DAY
     with beside(path, writes=True) as c:

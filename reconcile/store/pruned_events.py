@@ -1,7 +1,7 @@
-"""Deliveries that are not in `events` any more: counted, and their ids known for as long as a provider may repeat them.
+"""Deliveries that were pruned: counted, and their ids known for as long as a provider may repeat them.
 
-A late repeat is still a repeat (C8), and the same id with other content is still noticed. An id goes when no repeat of
-it can come any more; the counts stay.
+A late repeat is still a repeat (C8), and the same id with other content is still noticed. An id is pruned when no
+repeat of it can come any more; the counts stay.
 """
 
 import json
@@ -14,30 +14,30 @@ from reconcile.model import UnixMs
 from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, Kind
 
-#: What one slice takes: rows, and pages of the long values in them. 300: measured, a few ms of the writer.
-SLICE: Final = 300
+#: What one slice takes at most: rows, and pages of the long values in them. 300: measured, a few ms of the writer.
+MAX_WEIGHT: Final = 300
 #: Bytes of one page of the file: SQLite's default. Long bodies fill pages of their own, each freed by itself.
 PAGE_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class IdsKept:
-    """Of each provider, the ids of deliveries that came after a moment; of one that is not named, after `otherwise`."""
+    """Of each provider, the ids of deliveries that came since a moment; of one that is not named, since `otherwise`."""
 
-    after: Mapping[str, UnixMs]
+    since: Mapping[str, UnixMs]
     otherwise: UnixMs
 
 
 @dataclass(frozen=True, slots=True)
-class Forgetting:
+class EventPruning:
     """Take one slice of the events that no operation was found for and that came before a moment."""
 
-    before: UnixMs
+    received_before: UnixMs
     ids: IdsKept
 
 
 _COUNT: Final = (
-    "INSERT INTO forgotten_events (provider, events, duplicates, unmatched, last_at) SELECT provider, count(*),"
+    "INSERT INTO pruned_events (provider, events, duplicates, unmatched, last_at) SELECT provider, count(*),"
     " sum(duplicates), sum(disposition = 'unmatched'), max(received_at) FROM events"
     " WHERE key IN (SELECT value FROM json_each(?)) GROUP BY provider ON CONFLICT (provider) DO UPDATE SET"
     " events = events + excluded.events, duplicates = duplicates + excluded.duplicates,"
@@ -56,51 +56,51 @@ _STALE: Final = (
     " ORDER BY received_at LIMIT ?"
 )
 #: Every provider whose ids may be here has a row there.
-_PROVIDERS: Final = "SELECT provider FROM forgotten_events ORDER BY provider"
+_PROVIDERS: Final = "SELECT provider FROM pruned_events ORDER BY provider"
 _NAMED: Final = "provider, event_id, body_sha256"
-_FREE: Final = (
+_REMOVE_IDS: Final = (
     f"DELETE FROM event_ids WHERE ({_NAMED}) IN"
     f" (SELECT {_NAMED} FROM event_ids WHERE provider = ? AND received_at <= ? LIMIT ?)"
 )
-_REMEMBERED: Final = (
+_KNOWN: Final = (
     "SELECT i.provider, i.event_id, i.body_sha256 FROM json_each(?) j CROSS JOIN event_ids i"
     " ON i.provider = j.value ->> 0 AND i.event_id = j.value ->> 1"
 )
-_REPEATED: Final = "UPDATE forgotten_events SET duplicates = duplicates + ? WHERE provider = ?"
+_REPEATED: Final = "UPDATE pruned_events SET duplicates = duplicates + ? WHERE provider = ?"
 _COUNTS: Final = (
     "SELECT provider, sum(n), sum(repeats), sum(strangers), max(last_at) FROM"
     " (SELECT provider, count(*) AS n, sum(duplicates) AS repeats, sum(disposition = 'unmatched') AS strangers,"
     "   max(received_at) AS last_at FROM events GROUP BY provider"
-    "  UNION ALL SELECT provider, events, duplicates, unmatched, last_at FROM forgotten_events)"
+    "  UNION ALL SELECT provider, events, duplicates, unmatched, last_at FROM pruned_events)"
     " GROUP BY provider ORDER BY provider"
 )
 
 
-def forget(connection: sqlite3.Connection, keys: Sequence[int], ids: IdsKept) -> None:
+def prune(connection: sqlite3.Connection, keys: Sequence[int], ids: IdsKept) -> None:
     """Remove events: they stay counted, and of those that may still be repeated the ids are kept."""
     if not keys:
         return
     named = json.dumps(keys)
-    connection.execute(_KEEP_IDS, (named, json.dumps(dict(ids.after)), ids.otherwise))
+    connection.execute(_KEEP_IDS, (named, json.dumps(dict(ids.since)), ids.otherwise))
     connection.execute(_COUNT, (named,))
     connection.execute(_REMOVE, (named,))
 
 
-def remembered(connection: sqlite3.Connection, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
-    """Which of these (provider, event id) belong to events that are gone, each with its bodies' hashes."""
+def known_ids(connection: sqlite3.Connection, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
+    """Which of these (provider, event id) belong to pruned events, each with its bodies' hashes."""
     found: dict[tuple[str, str], set[str]] = {}
-    for provider, event_id, sha in connection.execute(_REMEMBERED, (json.dumps(list(names)),)):
+    for provider, event_id, sha in connection.execute(_KNOWN, (json.dumps(list(names)),)):
         found.setdefault((provider, event_id), set()).add(sha)
     return found
 
 
 def count_repeats(connection: sqlite3.Connection, repeats: Mapping[str, int]) -> None:
-    """Count repeats of events that are gone, by provider."""
+    """Count repeats of pruned events, by provider."""
     connection.executemany(_REPEATED, [(n, provider) for provider, n in repeats.items()])
 
 
 async def counts(reader: Reader) -> dict[str, dict[str, Any]]:
-    """By provider: deliveries kept, duplicates, unmatched, and when the last one came, gone or not."""
+    """By provider: deliveries kept, duplicates, unmatched, and when the last one came, pruned or not."""
     return {
         provider: {"accepted": n, "duplicate": repeats, "unmatched": strangers, "last_at": last}
         for provider, n, repeats, strangers, last in await reader.execute_fetchall(_COUNTS)
@@ -119,22 +119,22 @@ def within(rows: Iterable[tuple[int, int]], most: int) -> tuple[list[int], int]:
     return keys, sum_of_weights
 
 
-def _forget_stale(connection: sqlite3.Connection, wish: Forgetting) -> Done:
+def _prune_stale(connection: sqlite3.Connection, wish: EventPruning) -> Done:
     """One slice; answered with how many there were."""
-    keys, _ = within(connection.execute(_STALE, (wish.before, SLICE)), SLICE)
-    forget(connection, keys, wish.ids)
+    keys, _ = within(connection.execute(_STALE, (wish.received_before, MAX_WEIGHT)), MAX_WEIGHT)
+    prune(connection, keys, wish.ids)
     return Done(len(keys))
 
 
-def _free(connection: sqlite3.Connection, ids: IdsKept) -> Done:
+def _prune_ids(connection: sqlite3.Connection, ids: IdsKept) -> Done:
     """One slice; answered with how many there were."""
-    left = SLICE
+    left = MAX_WEIGHT
     for (provider,) in connection.execute(_PROVIDERS).fetchall():
         if left > 0:
-            before = ids.after.get(provider, ids.otherwise)
-            left -= connection.execute(_FREE, (provider, before, left)).rowcount
-    return Done(SLICE - left)
+            before = ids.since.get(provider, ids.otherwise)
+            left -= connection.execute(_REMOVE_IDS, (provider, before, left)).rowcount
+    return Done(MAX_WEIGHT - left)
 
 
-FORGET: Final = Kind("forget_events", lambda connection, payloads: [_forget_stale(connection, w) for w in payloads])
-FREE: Final = Kind("free_event_ids", lambda connection, payloads: [_free(connection, ids) for ids in payloads])
+PRUNE_EVENTS: Final = Kind("prune_events", lambda connection, payloads: [_prune_stale(connection, w) for w in payloads])
+PRUNE_IDS: Final = Kind("prune_event_ids", lambda connection, payloads: [_prune_ids(connection, i) for i in payloads])
