@@ -216,14 +216,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         sweeper=sweeper,
         worker=worker,
         watchman=watchman,
-        upkeep=Upkeep(
-            store=store,
-            files=files,
-            collector=collector,
-            notary=Notary(record=store.record, key=audit_key, clock=seams.clock, log=seams.log),
-            retention=_retention(config, seams, store, files, peers),
-            log=seams.log,
-        ),
+        upkeep=_upkeep(seams, store, files, collector, audit_key, _retention(config, seams, store, files, peers)),
         restored=_restored(seams, store, ingest, peers, files),
         client=client,
         ingest=ingest,
@@ -247,6 +240,20 @@ def _move_in(config: Config, files: Files, dice: Dice) -> tuple[str, AuditKey]:
 
 def _caps(config: Config) -> Caps:
     return Caps(result=config.caps.result, line=config.caps.line)
+
+
+def _upkeep(
+    seams: Seams, store: Store, files: Files, collector: Collector, key: AuditKey, retention: Retention
+) -> Upkeep:
+    return Upkeep(
+        store=store,
+        files=files,
+        collector=collector,
+        notary=Notary(record=store.record, key=key, clock=seams.clock, log=seams.log),
+        retention=retention,
+        clock=seams.clock,
+        log=seams.log,
+    )
 
 
 def _restored(seams: Seams, store: Store, ingest: Ingest, peers: Mapping[str, Peer], files: Files) -> Restored:

@@ -118,7 +118,7 @@ class Files:
     def remove(self, ref: str) -> None:
         """Remove a file or a folder of files that no row names."""
         path = self.path(ref)
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
@@ -156,9 +156,13 @@ class Files:
             _fsync_directory(each)
 
     def names(self, ref: str) -> list[str]:
-        """What stands in a folder, by name; nothing where there is no such folder."""
+        """What stands in a folder, by name; nothing where there is no such folder.
+
+        A link below spool/ or results/ is one entry and leads nowhere (S36): those two themselves may lie elsewhere.
+        """
         path = self.path(ref)
-        return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+        leads_away = "/" in ref and path.is_symlink()
+        return sorted(entry.name for entry in path.iterdir()) if path.is_dir() and not leads_away else []
 
     def leftovers(self) -> list[str]:
         """What stands in tmp/ and nobody is writing: a disk that was full left it there."""

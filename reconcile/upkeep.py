@@ -11,12 +11,15 @@ from reconcile.errors import StoreBroken, StoreError
 from reconcile.files import Files
 from reconcile.notary import Notary
 from reconcile.retention import Retention
+from reconcile.seams import Clock
 from reconcile.states import State
 from reconcile.store.store import Store
 from reconcile.unnamed import Found, Unnamed
 
 #: Seconds between two rounds. 1 h: what may be lost at the end of a chain without a trace is at most so young.
 ROUND_SECONDS: Final = 3600
+#: Removed files that the log names, of however many. 5: arbitrary, enough to see which operations they were of.
+FEW: Final = 5
 #: Seconds for the checkpoint at the stop. 5: arbitrary, far below the stop time of a service; the next start goes on.
 LAST_SECONDS: Final = 5
 
@@ -35,12 +38,14 @@ class Upkeep:
         collector: Collector,
         notary: Notary,
         retention: Retention,
+        clock: Clock,
         log: Any,
     ) -> None:
         self._files = files
         self._collector = collector
         self._notary = notary
         self._retention = retention
+        self._clock = clock
         self._log = log
         self._unnamed = Unnamed(store, files)
         #: What stood there at the start.
@@ -62,9 +67,10 @@ class Upkeep:
         """
         await self.tidy(stop)
         while not stop.is_set():
+            next_at = self._clock.monotonic() + ROUND_SECONDS
             await self._round(stop)
             try:
-                async with asyncio.timeout(ROUND_SECONDS):
+                async with asyncio.timeout(max(0.0, next_at - self._clock.monotonic())):
                     await stop.wait()
             except TimeoutError:
                 pass
@@ -109,7 +115,7 @@ class Upkeep:
         async for refs in self._unnamed.files(self._found):
             if stop.is_set():
                 return
-            await self._files.remove_all(refs)
+            await self._remove(refs)
         async for op, _ in self._unnamed.tries(self._found, least=2):
             if stop.is_set():
                 return
@@ -125,4 +131,10 @@ class Upkeep:
             unnamed += refs
         again = [ref for ref in unnamed if ref in self._suspects]
         self._suspects = frozenset(unnamed).difference(again)
-        await self._files.remove_all(again)
+        await self._remove(again)
+
+    async def _remove(self, refs: list[str]) -> None:
+        """Remove files that no row names, and tell: whoever brought them here would look for them."""
+        if refs:
+            await self._files.remove_all(refs)
+            self._log.info("files_removed", count=len(refs), first=refs[:FEW])

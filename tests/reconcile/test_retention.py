@@ -294,7 +294,8 @@ def rounds(store: Any, files: Files, told: list[str], **faults: Exception) -> tu
     pruner: Any = Part(told, "prune", faults.get("prune"))
     nobody: Any = None
     log = structlog.wrap_logger(None, processors=[capture])
-    return Upkeep(store=store, files=files, collector=nobody, notary=notary, retention=pruner, log=log), capture
+    parts = {"notary": notary, "retention": pruner}
+    return Upkeep(store=store, files=files, collector=nobody, clock=Clock(), log=log, **parts), capture
 
 
 async def test_a_round_signs_before_it_prunes_and_tidies_last(tmp_path: Path) -> None:
@@ -327,7 +328,26 @@ async def test_a_part_that_fails_is_told_and_keeps_no_other_but_what_is_not_sign
         assert told == turns * 2
         assert standing(root) == set(), "it is tidied all the same"
     failed = {"event": "upkeep_failed", "log_level": "warning", "part": part, "error": str(fault)}
-    assert capture.entries == [failed] * 2
+    assert [entry for entry in capture.entries if entry["log_level"] == "warning"] == [failed] * 2
+    removed = {"event": "files_removed", "log_level": "info", "count": 1, "first": ["spool/op_gone.jsonl"]}
+    assert [entry for entry in capture.entries if entry["log_level"] == "info"] == [removed]
+
+
+async def test_a_link_among_the_results_is_one_entry_and_what_it_leads_to_is_let_alone(tmp_path: Path) -> None:
+    """S36: brought in by whoever copied a folder back."""
+    root, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    put(elsewhere, "precious.txt")
+    files = Files(root, Inline())
+    files.prepare()
+    (root / "results" / "op_gone").symlink_to(elsewhere)
+    assert files.names("results") == ["op_gone"]
+    assert files.names("results/op_gone") == []
+    async with opened(tmp_path / "reconciled.db") as ground:
+        keeping, _ = rounds(ground.store, files, [])
+        for _ in range(2):
+            await keeping._round(asyncio.Event())
+    assert not (root / "results" / "op_gone").is_symlink()
+    assert (elsewhere / "precious.txt").exists()
 
 
 async def test_what_cannot_be_tidied_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +405,7 @@ async def test_what_stood_there_at_the_start_goes_before_the_first_round_and_not
         assert standing(root) == {"spool/op_1.jsonl", "spool/op_2.jsonl"}
         stop.set()
         await at_work
-    assert capture.entries == []
+    assert [(entry["event"], entry["count"]) for entry in capture.entries] == [("files_removed", 2)]
 
 
 async def test_one_file_that_cannot_go_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
