@@ -1,16 +1,16 @@
 """The hash chain of one operation's history: each row's hash covers the row and the hash before it (D3).
 
 A changed, removed, inserted or swapped row breaks the chain where it stands. A tail that was cut off leaves a shorter
-chain that is right in itself, so `verify` also takes a head and a length that were kept in a second place.
+chain that is right in itself, so its end is compared with a head and a length that were kept in a second place.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: What stands before the first row of each chain.
+#: What stands before the first row of each chain, and before the first checkpoint.
 GENESIS: Final = "0" * 64
 #: The `seq` of a chain's first row.
 FIRST_SEQ: Final = 1
@@ -110,20 +110,6 @@ class Chain:
         if head is not None and self.head != head:
             return f"{self.last}: the chain ends here, but another head was recorded"
         return None
-
-
-def verify(rows: Iterable[tuple[ChainedRow, str]], *, head: str | None, length: int | None) -> str | None:
-    """None where one operation's rows, each with its stored hash, are whole; else words naming the first bad row.
-
-    `head` and `length` are the last hash and the number of rows as a second place knows them; None: not known.
-    """
-    chain: Chain | None = None
-    for row, stored in rows:
-        chain = chain or Chain(row.operation_id)
-        fault = chain.take(row.fields(), stored)
-        if fault is not None:
-            return fault
-    return (chain or Chain("the operation")).end(head=head, length=length)
 
 
 def _named(seq: object, operation_id: object, position: object) -> str:

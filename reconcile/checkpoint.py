@@ -16,10 +16,9 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from reconcile.chain import GENESIS
 from reconcile.errors import SecretInvalid
 
-#: What the first checkpoint names as the one before.
-FIRST_PREVIOUS: Final = "0" * 64
 #: Stands before what is signed, so that no signature made for something else can pass for one of a checkpoint.
 _CONTEXT: Final = b"reconciled checkpoint v1\n"
 
@@ -102,6 +101,17 @@ class SignedCheckpoint:
     signature: str
 
 
+@dataclass(frozen=True, slots=True)
+class SignedSpan:
+    """Checkpoints that follow each other and bear the same key: the first and the last number, and how many."""
+
+    first: int
+    last: int
+    count: int
+    #: Base64 of the 32 bytes.
+    public_key: str
+
+
 class AuditKey:
     """The private key that signs checkpoints."""
 
@@ -152,7 +162,7 @@ def read_public_key(pem: str) -> str:
 def fault_of(signed: SignedCheckpoint, before: SignedCheckpoint | None) -> str | None:
     """Why a checkpoint is not what was signed behind the one `before`; None where it is."""
     checkpoint, name = signed.checkpoint, f"checkpoint {signed.checkpoint.number}"
-    number, previous, position = 1, FIRST_PREVIOUS, 0
+    number, previous, position = 1, GENESIS, 0
     if before is not None:
         last = before.checkpoint
         number, previous, position = last.number + 1, before.hash, last.position
@@ -193,6 +203,20 @@ def _bytes(text: str) -> bytes:
     if base64.b64encode(data).decode("ascii") != text:
         raise ValueError("not as it was written")
     return data
+
+
+def spans_of_others(spans: Iterable[SignedSpan], newest: SignedCheckpoint | None) -> tuple[SignedSpan, ...]:
+    """Those of another key than the newest checkpoint bears."""
+    return tuple(span for span in spans if newest is None or span.public_key != newest.public_key)
+
+
+def add_to_spans(spans: list[SignedSpan], signed: SignedCheckpoint) -> None:
+    """Take the next checkpoint into the last span, or begin one with it."""
+    number, last = signed.checkpoint.number, spans[-1] if spans else None
+    if last is None or last.public_key != signed.public_key:
+        spans.append(SignedSpan(number, number, 1, signed.public_key))
+    else:
+        spans[-1] = SignedSpan(last.first, number, last.count + 1, last.public_key)
 
 
 def newest_key_fault(signed: SignedCheckpoint | None, trusted: Iterable[str]) -> str | None:

@@ -10,11 +10,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile.chain import Chain
-from reconcile.checkpoint import Checkpoint, Head, SignedCheckpoint, newest_key_fault, own_fault
+from reconcile.checkpoint import (
+    Checkpoint,
+    Head,
+    SignedCheckpoint,
+    SignedSpan,
+    add_to_spans,
+    newest_key_fault,
+    own_fault,
+    spans_of_others,
+)
 from reconcile.errors import RecordDamaged, Unreadable
-from reconcile.fold import Fold
+from reconcile.fold import Fold, read_facts
 from reconcile.merkle import root_by_path
-from reconcile.read_json import read_json
 from reconcile.states import TERMINAL
 
 FORMAT: Final = "reconciled-evidence"
@@ -35,7 +43,7 @@ ROW: Final[Mapping[str, tuple[type, ...]]] = {
     "facts": (str,),
 }
 #: A checkpoint as it is signed, in the order of `Checkpoint`; what stands beside that, and the way to its root.
-SIGNED: Final[Mapping[str, tuple[type, ...]]] = {
+_SIGNED: Final[Mapping[str, tuple[type, ...]]] = {
     "number": (int,),
     "at": (int,),
     "position": (int,),
@@ -67,6 +75,9 @@ class Checked:
     newest: SignedCheckpoint | None
     #: Rows after the newest checkpoint's: chained to the rest, and not signed.
     unsigned_rows: int
+    #: Its checkpoints of other keys than the newest one's, which does not vouch for them: between two that signed one
+    #: operation others may be missing, so that not each names the hash of the one before it in the document.
+    of_other_keys: tuple[SignedSpan, ...]
 
 
 def read(data: bytes) -> Any:
@@ -88,8 +99,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def check(document: Any, *, trusted: Collection[str] = (), noted: Collection[str] = ()) -> Checked:
     """Verify a document: its chain, what follows from it, and each checkpoint's signature over a head of it.
 
-    `trusted`: public keys, base64, one of which must have signed the newest checkpoint; none: any. `noted`: hashes of
-    checkpoints that must be in it.
+    `trusted`: public keys, base64, one of which must have signed the newest checkpoint; none: any. Those before it may
+    bear other keys, as they do once a key was changed, and are told. `noted`: hashes of checkpoints that must be in it.
 
     Raises: RecordDamaged, naming the first bad thing; Unreadable, for what is no such document.
     """
@@ -103,10 +114,15 @@ def check(document: Any, *, trusted: Collection[str] = (), noted: Collection[str
     if not isinstance(history, list) or not isinstance(checkpoints, list):
         raise Unreadable("history and checkpoints must be lists")
     chained = _history(operation, history)
-    newest = _checkpoints(operation["operation_id"], chained, checkpoints, trusted, noted)
-    signed = checkpoints[-1]["seq"] if checkpoints else 0
+    newest, spans = _checkpoints(operation["operation_id"], chained, checkpoints, trusted, noted)
     return Checked(
-        operation["operation_id"], operation["state"], len(history), len(checkpoints), newest, len(history) - signed
+        operation_id=operation["operation_id"],
+        state=operation["state"],
+        rows=len(history),
+        checkpoints=len(checkpoints),
+        newest=newest,
+        unsigned_rows=len(history) - (checkpoints[-1]["seq"] if checkpoints else 0),
+        of_other_keys=spans_of_others(spans, newest),
     )
 
 
@@ -137,12 +153,13 @@ def _checkpoints(
     checkpoints: Sequence[Any],
     trusted: Collection[str],
     noted: Collection[str],
-) -> SignedCheckpoint | None:
-    """The newest, once each has signed the row that it says it did."""
+) -> tuple[SignedCheckpoint | None, list[SignedSpan]]:
+    """The newest, and the keys of all, once each has signed the row that it says it did."""
     newest: SignedCheckpoint | None = None
+    spans: list[SignedSpan] = []
     for number, one in enumerate(checkpoints, start=1):
         signed = SignedCheckpoint(
-            Checkpoint(*_values(one, SIGNED, f"entry {number} of the checkpoints")),
+            Checkpoint(*_values(one, _SIGNED, f"entry {number} of the checkpoints")),
             *_values(one, _SIGNATURE, f"entry {number} of the checkpoints"),
         )
         name = f"checkpoint {signed.checkpoint.number}"
@@ -151,10 +168,11 @@ def _checkpoints(
         _must(own_fault(signed))
         _leaf(operation_id, chained, signed.checkpoint, one, name)
         newest = signed
+        add_to_spans(spans, signed)
     _must(newest_key_fault(newest, trusted))
     if missing := set(noted) - {one["hash"] for one in checkpoints}:
         raise RecordDamaged(f"no checkpoint in it has the hash {min(missing)}")
-    return newest
+    return newest, spans
 
 
 def _leaf(
@@ -179,12 +197,9 @@ def _leaf(
 
 def _facts(text: str, name: str) -> Mapping[str, Any]:
     try:
-        facts = read_json(text.encode("utf-8", "surrogatepass"))
+        return read_facts(text)
     except Unreadable as fault:
         raise RecordDamaged(f"{name}: its facts cannot be read: {fault}") from fault
-    if not isinstance(facts, dict):
-        raise RecordDamaged(f"{name}: its facts are no object")
-    return facts
 
 
 def _values(given: Any, types: Mapping[str, tuple[type, ...]], name: str) -> tuple[Any, ...]:

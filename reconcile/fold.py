@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconcile.model import Deadlines, Operation
+from reconcile.read_json import read_object
+
+
+def read_facts(text: str) -> Mapping[str, Any]:
+    """The facts of a row, out of the text that is hashed. Raises: Unreadable."""
+    return {} if text == "{}" else read_object(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from reconcile.checkpoint import Checkpoint, Head, PrunedHead, SignedCheckpoint
 from reconcile.errors import WriteRefused
+from reconcile.store import history
 from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, Kind
 
@@ -27,12 +28,24 @@ class Gathering:
     upto: int
 
 
-_COLUMNS: Final = "number, at, position, previous, heads, pruned, root, hash, public_key, signature"
-LAST: Final = f"SELECT {_COLUMNS} FROM checkpoints ORDER BY number DESC LIMIT 1"
+#: The columns of a checkpoint, in the order in which `load` takes them.
+COLUMNS: Final = (
+    "number",
+    "at",
+    "position",
+    "previous",
+    "heads",
+    "pruned",
+    "root",
+    "hash",
+    "public_key",
+    "signature",
+)
+_NAMED: Final = ", ".join(COLUMNS)
+LAST: Final = f"SELECT {_NAMED} FROM checkpoints ORDER BY number DESC LIMIT 1"
 #: All of them, oldest first.
-ALL: Final = f"SELECT {_COLUMNS} FROM checkpoints ORDER BY number"
-#: The last one given, not the highest in the table: that goes back where the chain at its end is pruned.
-_LAST_POSITION: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
+ALL: Final = f"SELECT {_NAMED} FROM checkpoints ORDER BY number"
+LAST_POSITION: Final = history.LAST_POSITION
 _UNSIGNED_PRUNED: Final = (
     "SELECT EXISTS (SELECT 1 FROM pruned WHERE checkpoint IS NULL)"
     " OR EXISTS (SELECT 1 FROM pruned WHERE checkpoint > (SELECT coalesce(max(number), 0) FROM checkpoints))"
@@ -43,6 +56,18 @@ _GATHER: Final = (
     " WHERE h.position > ? AND h.position <= ? ORDER BY h.position"
     " ON CONFLICT (checkpoint, operation_id) DO UPDATE SET seq = excluded.seq, head = excluded.head"
     " WHERE excluded.seq > seq"
+)
+#: Slices follow each other from the last checkpoint's position on, each whole or not at all, and the last row of each
+#: is a head: up to the highest row that a head under the number names, everything is gathered. A chain that moved since
+#: has its newer rows above that.
+_GATHERED: Final = (
+    "SELECT coalesce(max(h.position), 0) FROM heads l JOIN operations o ON o.operation_id = l.operation_id"
+    " JOIN history h ON h.operation_key = o.key AND h.seq = l.seq WHERE l.checkpoint = ?"
+)
+#: The highest number that must have been signed: heads and prunings are gathered under the next one only.
+_TOLD_OF: Final = (
+    "SELECT max(coalesce((SELECT max(checkpoint) - 1 FROM heads), 0),"
+    " coalesce((SELECT max(checkpoint) - 1 FROM pruned), 0), coalesce((SELECT max(behind) FROM pruned), 0))"
 )
 _GATHER_PRUNED: Final = (
     "UPDATE pruned SET checkpoint = ? WHERE operation_id IN"
@@ -55,7 +80,7 @@ PRUNED: Final = (
     "SELECT operation_id, seq, head, pruned_at FROM pruned WHERE checkpoint = ? AND operation_id > ?"
     " ORDER BY operation_id LIMIT ?"
 )
-_KEEP: Final = f"INSERT INTO checkpoints ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_KEEP: Final = f"INSERT INTO checkpoints ({_NAMED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def load(row: Sequence[Any]) -> SignedCheckpoint:
@@ -73,12 +98,22 @@ async def last(reader: Reader) -> SignedCheckpoint | None:
 
 async def last_position(reader: Reader) -> int:
     """The newest position that was ever given."""
-    return int((await reader.execute_fetchall(_LAST_POSITION))[0][0])
+    return int((await reader.execute_fetchall(LAST_POSITION))[0][0])
 
 
 async def has_unsigned_pruning(reader: Reader) -> bool:
     """Whether chains were pruned that no checkpoint tells of yet."""
     return bool((await reader.execute_fetchall(_UNSIGNED_PRUNED))[0][0])
+
+
+async def gathered(reader: Reader, number: int) -> int:
+    """The position up to which heads are gathered under one number; 0 where none is."""
+    return int((await reader.execute_fetchall(_GATHERED, (number,)))[0][0])
+
+
+async def told_of(reader: Reader) -> int:
+    """The highest number that a checkpoint must once have had, by all else that stands in the file; 0: none."""
+    return int((await reader.execute_fetchall(_TOLD_OF))[0][0])
 
 
 async def heads(reader: Reader, number: int, *, after: str) -> list[Head]:

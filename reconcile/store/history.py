@@ -20,7 +20,8 @@ OF_OPERATION: Final = (
     " h.facts, h.hash FROM history h JOIN operations o ON o.key = h.operation_key"
     " WHERE o.operation_id = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
 )
-_LAST_POSITION: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
+#: The last one given, not the highest in the table: that goes back where the chain at its end is pruned.
+LAST_POSITION: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Appender:
 
     def _next_position(self) -> int:
         if self._position is None:
-            self._position = int(self._connection.execute(_LAST_POSITION).fetchone()[0])
+            self._position = int(self._connection.execute(LAST_POSITION).fetchone()[0])
         self._position += 1
         return self._position
 

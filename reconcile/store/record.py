@@ -29,6 +29,14 @@ class Record:
         """Whether chains were pruned that no checkpoint tells of yet."""
         return await checkpoints.has_unsigned_pruning(self._reader)
 
+    async def gathered(self, number: int) -> int:
+        """The position up to which heads are taken under `number`; 0 where none is."""
+        return await checkpoints.gathered(self._reader, number)
+
+    async def told_of(self) -> int:
+        """The highest number that a checkpoint must once have had, by all else that stands in the file; 0: none."""
+        return await checkpoints.told_of(self._reader)
+
     async def gather_heads(self, number: int, *, after: int, upto: int) -> int:
         """Take a slice of heads under `number`; the position up to which they are taken."""
         return int(await self._group.write(checkpoints.GATHER, Gathering(number, after, upto)))

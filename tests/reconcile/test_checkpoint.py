@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconcile.chain import GENESIS
 from reconcile.checkpoint import (
-    FIRST_PREVIOUS,
     AuditKey,
     Checkpoint,
     Head,
@@ -31,7 +31,7 @@ from reconcile.errors import SecretInvalid
 
 KEY: Final = AuditKey.made(bytes(range(32)))
 OTHER: Final = AuditKey.made(bytes(32))
-FIRST: Final = KEY.sign(Checkpoint(1, 1_800_000_000_000, 7, FIRST_PREVIOUS, 3, 0, "ab" * 32))
+FIRST: Final = KEY.sign(Checkpoint(1, 1_800_000_000_000, 7, GENESIS, 3, 0, "ab" * 32))
 SECOND: Final = KEY.sign(Checkpoint(2, 1_800_003_600_000, 9, FIRST.hash, 1, 1, "cd" * 32))
 
 
@@ -71,7 +71,7 @@ def test_every_field_stands_under_the_signature(field: str, value: object) -> No
 
 def test_number_and_previous_stand_under_it_too() -> None:
     assert own_fault(altered(SECOND, number=3)) is not None
-    assert own_fault(altered(SECOND, previous=FIRST_PREVIOUS)) is not None
+    assert own_fault(altered(SECOND, previous=GENESIS)) is not None
 
 
 @pytest.mark.parametrize(

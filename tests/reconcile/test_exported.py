@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconcile.chain import GENESIS, fields_hash
-from reconcile.checkpoint import FIRST_PREVIOUS, AuditKey, Checkpoint, Head, PrunedHead
+from reconcile.checkpoint import AuditKey, Checkpoint, Head, PrunedHead, SignedSpan
 from reconcile.errors import RecordDamaged, Unreadable
 from reconcile.exported import FORMAT, ROW, VERSION, check, read
 from reconcile.merkle import Tree
@@ -47,7 +47,7 @@ def _checkpoint(number: int, position: int, seq: int, rows: list[Document], *, k
     head = rows[seq - 1]["hash"]
     for leaf in (Head("op_0", 1, "x"), Head("op_a", seq, head), Head("op_b", 2, "y"), PrunedHead("op_c", 1, "z", 5)):
         tree.add(leaf.leaf())
-    checkpoint = Checkpoint(number, 100 + number, position, FIRST_PREVIOUS, 3, 1, tree.finish())
+    checkpoint = Checkpoint(number, 100 + number, position, GENESIS, 3, 1, tree.finish())
     signed = key.sign(checkpoint)
     names = ("number", "at", "position", "previous", "heads", "pruned", "root")
     return {
@@ -100,6 +100,15 @@ def test_a_document_without_a_checkpoint_says_that_nothing_is_signed(document: D
     document["checkpoints"] = []
     found = check(document)
     assert (found.newest, found.unsigned_rows) == (None, 5)
+
+
+def test_checkpoints_of_other_keys_than_the_newest_are_told(document: Document) -> None:
+    """A key may have been changed; but the trusted one does not vouch for what the others signed."""
+    assert check(document).of_other_keys == ()
+    document["checkpoints"][0] = _checkpoint(1, 5, 2, document["history"], key=OTHER)
+    document["checkpoints"].insert(1, _checkpoint(3, 6, 3, document["history"], key=OTHER))
+    for trusted in ([], [KEY.public_key]):
+        assert check(document, trusted=trusted).of_other_keys == (SignedSpan(1, 3, 2, OTHER.public_key),)
 
 
 def test_it_survives_being_written_and_read_by_anybody(document: Document) -> None:

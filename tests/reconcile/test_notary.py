@@ -4,18 +4,21 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import structlog
 from structlog.testing import LogCapture
 
+from reconcile import rest
 from reconcile.checkpoint import AuditKey, Head, PrunedHead, SignedCheckpoint, fault_of, newest_key_fault
-from reconcile.errors import StoreBusy, WriteRefused
+from reconcile.errors import RecordDamaged, StoreBusy, WriteRefused
 from reconcile.merkle import Tree
 from reconcile.notary import Notary
 from reconcile.states import State
 from reconcile.store import checkpoints
+from reconcile.store.audit.opening import look_at
+from reconcile.store.audit.verify import verify
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import Ground, beside, database_error, opened, operation, raising, read
 from tests.reconcile.store.records import prune
@@ -192,6 +195,8 @@ async def test_another_key_signs_at_once_and_says_so(office: Office) -> None:
     assert newest_key_fault(second, [OTHER_KEY.public_key]) is None
     assert OTHER_KEY.public_key in str(newest_key_fault(second, [KEY.public_key]))
     assert [entry["event"] for entry in other.capture.entries] == ["audit_key_changed", "checkpoint"]
+    told = other.capture.entries[0]
+    assert (told["public_key_before"], told["public_key"]) == (KEY.public_key, OTHER_KEY.public_key)
     assert await other.notary.sign() is None
 
 
@@ -209,6 +214,225 @@ async def test_two_that_sign_at_once_do_not_sign_the_same_number_twice(office: O
     assert len(office.kept()) == 1
     assert sum(isinstance(answer, SignedCheckpoint) for answer in answers) == 1
     assert all(isinstance(answer, SignedCheckpoint | WriteRefused) for answer in answers)
+
+
+async def test_of_two_calls_the_second_waits_for_the_first(office: Office) -> None:
+    await office.ground.start(operation(1))
+    answers = await asyncio.gather(office.notary.sign(), office.notary.sign())
+    assert [answer is None for answer in answers] == [False, True]
+
+
+# ---- what somebody did to the newest one -----------------------------------------------------------------------
+
+
+def as_owner(office: Office, *statements: str) -> None:
+    """By somebody who owns the file, triggers or not."""
+    with beside(office.ground.path, writes=True) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            assert connection.execute(statement).rowcount, statement
+
+
+def faults(office: Office) -> list[dict[str, Any]]:
+    return [dict(entry) for entry in office.capture.entries if entry["log_level"] in ("warning", "error")]
+
+
+CUT: Final = ("DELETE FROM checkpoints WHERE number = 2", "DELETE FROM heads WHERE checkpoint = 2")
+
+
+async def signed_twice(office: Office) -> tuple[SignedCheckpoint, SignedCheckpoint]:
+    await office.ground.start(operation(1), operation(2))
+    first = await office.sign()
+    await office.ground.apply(1, read("failed"))
+    return first, await office.sign()
+
+
+async def test_a_newest_checkpoint_that_was_cut_off_is_told_and_not_made_good(office: Office) -> None:
+    """The next one names what was lost: the record goes on, and never verifies again."""
+    first, second = await signed_twice(office)
+    as_owner(office, *CUT)
+    third = await office.sign()
+    (told,) = faults(office)
+    assert (told["event"], told["log_level"]) == ("checkpoint_lost", "error")
+    assert (told["checkpoint"], told["hash"]) == (2, second.hash)
+    assert (told["found"], told["found_hash"]) == (1, first.hash)
+    assert (third.checkpoint.number, third.checkpoint.previous) == (2, second.hash)
+    with pytest.raises(RecordDamaged, match="checkpoint 2: it does not follow the one before"):
+        look_at(office.ground.path, verify)
+    await office.ground.apply(2, read("failed", 2))
+    assert fault_of(await office.sign(), third) is None
+    assert len(faults(office)) == 1
+
+
+async def test_that_all_checkpoints_are_gone_is_told_even_where_nothing_moved(office: Office) -> None:
+    _, second = await signed_twice(office)
+    as_owner(office, "DELETE FROM checkpoints", "DELETE FROM heads")
+    assert (await office.sign()).checkpoint.previous == second.hash
+    (told,) = faults(office)
+    assert (told["event"], told["hash"], told["found"], told["found_hash"]) == ("checkpoint_lost", second.hash, 0, None)
+
+
+async def test_one_that_this_process_found_and_did_not_sign_is_known_as_well(office: Office) -> None:
+    _, second = await signed_twice(office)
+    again = Office(office.ground)
+    assert await again.notary.sign() is None
+    as_owner(office, *CUT)
+    assert (await again.sign()).checkpoint.previous == second.hash
+    assert [told["event"] for told in faults(again)] == ["checkpoint_lost"]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ("UPDATE checkpoints SET at = at + 1 WHERE number = 2", "checkpoint 2: its hash does not fit"),
+        ("UPDATE checkpoints SET position = 10000 WHERE number = 2", "checkpoint 2: its hash does not fit"),
+        ("UPDATE checkpoints SET position = 0 WHERE number = 2", "checkpoint 2: its hash does not fit"),
+        ("UPDATE checkpoints SET signature = 'AAAA' WHERE number = 2", "checkpoint 2: its signature does not fit"),
+        ("UPDATE checkpoints SET public_key = signature WHERE number = 2", "checkpoint 2: its signature does not fit"),
+    ],
+)
+async def test_a_damaged_one_is_told_and_signed_behind_and_stays_named(office: Office, change: str, fault: str) -> None:
+    await signed_twice(office)
+    kept = office.ground.look("SELECT * FROM checkpoints WHERE number = 2")
+    as_owner(office, change)
+    await office.ground.apply(2, read("failed", 2))
+    again = Office(office.ground)
+    third = await again.sign()
+    assert [(told["event"], told["checkpoint"], told["fault"]) for told in faults(again)] == [
+        ("checkpoint_damaged", 2, fault)
+    ]
+    assert (third.checkpoint.number, office.heads(3)) == (3, [row for row in office.standing() if row[0] == "op_2"])
+    with pytest.raises(RecordDamaged, match="checkpoint 2: "):
+        look_at(office.ground.path, verify)
+    as_owner(office, "DELETE FROM checkpoints WHERE number = 2")
+    with beside(office.ground.path, writes=True) as connection:
+        connection.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", kept[0])
+    assert look_at(office.ground.path, verify).checkpoints == 3  # mended out of a copy, it is whole again
+
+
+async def test_a_start_sees_that_there_must_have_been_more(office: Office) -> None:
+    await signed_twice(office)
+    as_owner(office, "DELETE FROM checkpoints")
+    with pytest.raises(RecordDamaged, match="checkpoint 1: it is not there, and heads were gathered for checkpoint 2"):
+        look_at(office.ground.path, verify)
+    again = Office(office.ground)
+    await again.sign()
+    (told,) = faults(again)
+    assert (told["event"], told["checkpoint"], told["hash"]) == ("checkpoint_lost", 1, None)
+    assert (told["found"], told["found_hash"]) == (0, None)
+
+
+async def test_a_start_sees_by_what_was_pruned_that_there_must_have_been_more(office: Office) -> None:
+    await office.ground.start(operation(1, State.FAILED), operation(2))
+    await office.sign()
+    prune(office.ground.path, "op_1")
+    await office.sign()
+    as_owner(office, "DELETE FROM checkpoints", "DELETE FROM heads")
+    again = Office(office.ground)
+    await again.sign()
+    assert [(told["event"], told["checkpoint"]) for told in faults(again)] == [("checkpoint_lost", 1)]
+
+
+@pytest.mark.parametrize("is_broken_off", [False, True])
+async def test_a_record_that_never_had_one_is_nobodys_fault(office: Office, is_broken_off: bool) -> None:
+    """Of a release that made none, or of a start that was killed before or while it signed."""
+    await office.ground.start(operation(1), operation(2))
+    if is_broken_off:
+        await office.ground.store.record.gather_heads(1, after=0, upto=2)
+    await office.sign()
+    assert faults(office) == []
+
+
+async def test_one_that_stands_although_its_writing_was_answered_by_an_error_is_not_lost(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await signed_twice(office)
+    record, plain = office.ground.store.record, office.ground.store.record.keep_checkpoint
+
+    async def kept_and_failed(signed: SignedCheckpoint) -> None:
+        await plain(signed)
+        raise StoreBusy("nobody knows")
+
+    await office.ground.apply(1, read("succeeded"))
+    with monkeypatch.context() as patch:
+        patch.setattr(record, "keep_checkpoint", kept_and_failed)
+        with pytest.raises(StoreBusy):
+            await office.notary.sign()
+    await office.ground.apply(2, read("failed", 2))
+    await office.sign()
+    assert faults(office) == []
+    assert look_at(office.ground.path, verify).checkpoints == 4
+
+
+# ---- a gathering that is long ----------------------------------------------------------------------------------
+
+
+class Gathered:
+    """The slices that were gathered, each by where it began; `stop` is set with one of them."""
+
+    def __init__(self, office: Office, monkeypatch: pytest.MonkeyPatch, *, stop_at: int | None = None) -> None:
+        self.stop, self.began = asyncio.Event(), list[int]()
+        plain = office.ground.store.record.gather_heads
+
+        async def noted(number: int, *, after: int, upto: int) -> int:
+            self.began.append(after)
+            if len(self.began) == stop_at:
+                self.stop.set()
+            return await plain(number, after=after, upto=upto)
+
+        monkeypatch.setattr(office.ground.store.record, "gather_heads", noted)
+
+
+async def test_a_stop_ends_it_between_two_slices_and_the_next_call_goes_on_from_there(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "SLICE", 3)
+    await office.ground.start(*(operation(n) for n in range(1, 11)))
+    with monkeypatch.context() as patch:
+        slices = Gathered(office, patch, stop_at=2)
+        assert await office.notary.sign(slices.stop) is None
+    assert (slices.began, office.kept()) == ([0, 3], [])
+    for n in (2, 9):  # one that is gathered already and one that is not
+        await office.ground.apply(n, read("failed", n))
+    slices = Gathered(office, monkeypatch)
+    signed = await Office(office.ground).sign()
+    assert slices.began == [6, 9]
+    assert (signed.checkpoint.heads, office.heads(1)) == (10, office.standing())
+    assert look_at(office.ground.path, verify).checkpoints == 1
+
+
+async def test_it_goes_on_behind_what_an_earlier_checkpoint_covers(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "SLICE", 2)
+    await office.ground.start(*(operation(n) for n in range(1, 5)))
+    await office.sign()
+    for n in (3, 1, 2, 4):
+        await office.ground.apply(n, read("failed", n))
+    with monkeypatch.context() as patch:
+        assert await office.notary.sign(Gathered(office, patch, stop_at=1).stop) is None
+    await office.ground.apply(3, read("succeeded", 3))  # its gathered head is not its newest any more
+    slices = Gathered(office, monkeypatch)
+    await office.sign()
+    assert slices.began[0] > 4
+    assert office.heads(2) == office.standing()
+    assert look_at(office.ground.path, verify).checkpoints == 2
+
+
+async def test_between_slices_it_rests_for_longer_than_they_took(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "SLICE", 3)
+    monkeypatch.setattr(rest, "MIN_REST_SECONDS", 3600)
+    await office.ground.start(*(operation(n) for n in range(1, 11)))
+    stop = asyncio.Event()
+    signing = asyncio.create_task(office.notary.sign(stop))
+    done, _ = await asyncio.wait([signing], timeout=0.1)
+    assert not done
+    stop.set()
+    assert await signing is None
+    assert fault_of(await office.sign(), None) is None  # without a stop nobody else wants the writer
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from collections import defaultdict
 from typing import Any, Final
 
 from daemon.standin.truth import Truth
-from reconcile.chain import ChainedRow, verify
+from reconcile.chain import ChainedRow
 from reconcile.errors import RecordDamaged
 from reconcile.states import TERMINAL
 from reconcile.store.audit import verify as audit
 from reconcile.store.audit.opening import look_at
+from tests.reconcile.chains import verify
 from tests.stories.stage import Home
 
 _HISTORY: Final = (

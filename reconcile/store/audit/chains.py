@@ -4,7 +4,6 @@ Rows are walked in the order of the index over (operation, seq), and every value
 column stands in an index too, SQLite reads it there, and a byte that was changed in the row alone would go unseen.
 """
 
-import json
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -12,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile.chain import Chain
-from reconcile.errors import RecordDamaged
-from reconcile.fold import Fold
+from reconcile.errors import RecordDamaged, Unreadable
+from reconcile.fold import Fold, read_facts
 from reconcile.store import rows
 from reconcile.store.audit.signed import Signed, must
 from reconcile.store.audit.whereabouts import Whereabouts
@@ -40,7 +39,7 @@ _UNMET: Final = (
 #: Rows of one chain after which the whereabouts hear of them. 4096: arbitrary.
 _SPELL: Final = 4096
 #: What reading an operation's row may raise where somebody else wrote it.
-_UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
+_UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, Unreadable)
 
 
 @dataclass(slots=True)
@@ -116,9 +115,8 @@ class _OneChain(Chain):
             self._meet(*before)
             number = self._signed.covering(position)
             self._signed_up_to = self._signed.positions[number - 1] if number <= self._signed.count else sys.maxsize
-        facts = row[_FACTS]
         try:
-            self._fold.take(row[_KIND], row[_TO_STATE], {} if facts == "{}" else json.loads(facts))
+            self._fold.take(row[_KIND], row[_TO_STATE], read_facts(row[_FACTS]))
         except _UNREADABLE as fault:
             raise RecordDamaged(f"{self.last}: its facts cannot be read") from fault
 

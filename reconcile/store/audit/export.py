@@ -23,8 +23,10 @@ _OPERATION: Final = "SELECT * FROM operations WHERE operation_id = ?"
 _PRUNED: Final = "SELECT pruned_at FROM pruned WHERE operation_id = ?"
 _START: Final = "SELECT request, expect FROM starts WHERE operation_key = ?"
 _SCHEDULE: Final = "SELECT * FROM schedule WHERE key = ?"
+_COLUMNS: Final = ", ".join(f"c.{name}" for name in checkpoints.COLUMNS)
 _SIGNED: Final = (
-    "SELECT c.*, l.seq, l.head, (SELECT count(*) FROM heads b WHERE b.checkpoint = c.number AND b.operation_id < ?1)"
+    f"SELECT {_COLUMNS}, l.seq, l.head,"
+    " (SELECT count(*) FROM heads b WHERE b.checkpoint = c.number AND b.operation_id < ?1)"
     " FROM checkpoints c JOIN heads l ON l.checkpoint = c.number AND l.operation_id = ?1 ORDER BY c.number"
 )
 #: What stands beside the history, each by the operation's key, in an order that stays.
@@ -91,9 +93,8 @@ def _checkpoints(connection: sqlite3.Connection, operation_id: str) -> Iterator[
         for leaf in connection.execute(SIGNED_PRUNING, (signed.checkpoint.number,)):
             tree.add(PrunedHead(*leaf[:4]).leaf())
         tree.finish()
-        names = ("number", "at", "position", "previous", "heads", "pruned", "root", "hash", "public_key", "signature")
         proof = {"seq": seq, "head": head, "index": index, "path": list(tree.path)}
-        yield {**dict(zip(names, row, strict=True)), **proof}
+        yield {**dict(zip(checkpoints.COLUMNS, row, strict=True)), **proof}
 
 
 def _write(connection: sqlite3.Connection, key: int, document: dict[str, Any], write: Write) -> None:

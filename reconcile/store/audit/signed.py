@@ -9,7 +9,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconcile.checkpoint import Head, PrunedHead, SignedCheckpoint, fault_of, newest_key_fault
+from reconcile.checkpoint import (
+    Head,
+    PrunedHead,
+    SignedCheckpoint,
+    SignedSpan,
+    add_to_spans,
+    fault_of,
+    newest_key_fault,
+)
 from reconcile.errors import RecordDamaged
 from reconcile.merkle import Tree
 from reconcile.store import checkpoints
@@ -33,7 +41,8 @@ PRUNED: Final = (
     " LEFT JOIN heads l ON l.checkpoint = p.behind AND l.operation_id = p.operation_id"
     " LEFT JOIN operations o ON o.operation_id = p.operation_id ORDER BY p.operation_id"
 )
-_STRAY_HEADS: Final = "SELECT min(checkpoint) FROM heads"
+_LOWEST: Final = "SELECT min(checkpoint) FROM heads"
+_HIGHEST: Final = "SELECT max(checkpoint) FROM heads"
 #: The types of a row of `checkpoints`, of a leaf, and of one of what was pruned.
 _SIGNED: Final = (int, int, int, str, int, int, str, str, str, str)
 _LEAF: Final = (str, int, str)
@@ -48,6 +57,8 @@ class Signed:
     newest: SignedCheckpoint | None = None
     #: The position that each covers, from the first on.
     positions: "array[int]" = field(default_factory=lambda: array("q"))
+    #: Which of them bear the same key.
+    spans: list[SignedSpan] = field(default_factory=list)
     #: Leaves of operations that are there: each must be met by a row of a chain.
     standing: int = 0
     #: Chains that were pruned, the rows that they had, and how many of those prunings no checkpoint tells of yet.
@@ -78,6 +89,7 @@ def walk(
         must(fault_of(one, signed.newest))
         _leaves(connection, one, signed, whereabouts)
         signed.newest, signed.count = one, signed.count + 1
+        add_to_spans(signed.spans, one)
         signed.positions.append(one.checkpoint.position)
         missing.discard(one.hash)
     must(newest_key_fault(signed.newest, trusted))
@@ -89,7 +101,13 @@ def walk(
             " of another file"
         )
     _pruned(connection, signed, whereabouts)
-    (lowest,) = connection.execute(_STRAY_HEADS).fetchone()
+    (highest,) = connection.execute(_HIGHEST).fetchone()
+    if isinstance(highest, int) and highest > signed.count + 1:
+        raise RecordDamaged(
+            f"checkpoint {signed.count + 1}: it is not there, and heads were gathered for checkpoint {highest}:"
+            " what was signed has been cut off"
+        )
+    (lowest,) = connection.execute(_LOWEST).fetchone()
     if lowest is not None and (not isinstance(lowest, int) or lowest < 1):
         raise RecordDamaged(f"a head stands under checkpoint {lowest}, and numbers begin with 1")
     return signed

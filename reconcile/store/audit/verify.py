@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from reconcile.checkpoint import SignedCheckpoint
+from reconcile.checkpoint import SignedCheckpoint, SignedSpan, spans_of_others
 from reconcile.errors import RecordDamaged
 from reconcile.store.audit import chains, signed
 from reconcile.store.audit.chains import Walked
 from reconcile.store.audit.opening import DATABASE_FAULTS, has_checkpoints, schema_of, told
 from reconcile.store.audit.signed import Signed
 from reconcile.store.audit.whereabouts import Whereabouts
+from reconcile.store.checkpoints import LAST_POSITION
 
-_LAST_GIVEN: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
 #: From the table itself: a damaged index must not hide rows.
 COUNTED: Final = "SELECT count(*) FROM history NOT INDEXED"
 #: A float, which overflows nowhere: it is only for the person who waits.
@@ -43,6 +43,9 @@ class Verified:
     pruned: int
     #: Prunings that no checkpoint tells of yet.
     unsigned_prunings: int
+    #: Checkpoints of other keys than the newest one's, which vouches for them all the same: each names the hash of the
+    #: one before.
+    of_other_keys: tuple[SignedSpan, ...]
 
 
 def verify(
@@ -93,11 +96,12 @@ def _verify(
         unsigned_rows=last - seen.covered,
         pruned=seen.pruned,
         unsigned_prunings=seen.unsigned_prunings,
+        of_other_keys=spans_of_others(seen.spans, seen.newest),
     )
 
 
 def _last_given(connection: sqlite3.Connection) -> int:
-    (last,) = connection.execute(_LAST_GIVEN).fetchone()
+    (last,) = connection.execute(LAST_POSITION).fetchone()
     if type(last) is not int:
         raise RecordDamaged("the count of positions that were given has another type than was written")
     return last

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from reconcile.chain import ChainedRow, verify
+from reconcile.chain import ChainedRow
 from reconcile.checkpoint import AuditKey, Head, PrunedHead, SignedCheckpoint, fault_of
 from reconcile.merkle import Tree
 from reconcile.model import Entry, EntryKind
@@ -23,6 +23,7 @@ from reconcile.store import checkpoints, history, rows
 from reconcile.store.pruned_events import EventPruning, IdsKept
 from reconcile.store.pruning import Pruned, Pruning
 from reconcile.store.schema import prepare_writer
+from tests.reconcile.chains import verify
 from tests.reconcile.rows import DAY, NOW, in_state
 from tests.reconcile.store.ground import WITHOUT_JOB, Dump, Ground
 

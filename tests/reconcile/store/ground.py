@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from daemon.runtime import open_sqlite
-from reconcile.chain import ChainedRow, verify
+from reconcile.chain import ChainedRow
 from reconcile.contract import Contract
 from reconcile.evidence import Accepted, Evidence, JobRead
 from reconcile.ingest import judge_by
@@ -27,6 +27,7 @@ from reconcile.store.schema import Opener
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Done, Hooks
+from tests.reconcile.chains import verify
 from tests.reconcile.rows import CONTRACT, NOW, in_state
 
 #: Seconds after which something that should have happened is held not to happen any more.

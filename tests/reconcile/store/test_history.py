@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconcile.chain import ChainedRow, verify
+from reconcile.chain import ChainedRow
 from reconcile.contract import Contract
 from reconcile.errors import StoreBusy, WriteRefused
 from reconcile.evidence import (
@@ -53,6 +53,7 @@ from reconcile.model import (
     Summary,
 )
 from reconcile.states import State
+from tests.reconcile.chains import verify
 from tests.reconcile.rows import ALL_STATES, ARROWS, CONTRACT, DAY, HOUR, NO_READ, NOW, TERMINAL, info, running
 from tests.reconcile.store.ground import (
     Ground,
