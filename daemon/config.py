@@ -158,7 +158,7 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
         attention_within_ms=attention_ms,
         providers={name: _provider(name, section, attention_ms) for name, section in top.sections("providers")},
         finished_ms=_finished_ms(top.section("retention")),
-        audit_key=_audit_key(top.section("audit"), state_dir),
+        audit_key=audit_key(top.section("audit"), state_dir),
         secrets=(),
     )
     top.refuse_unknown()
@@ -172,7 +172,8 @@ def _finished_ms(section: Section) -> int:
     return span
 
 
-def _audit_key(section: Section, state_dir: Path) -> AuditKey | None:
+def audit_key(section: Section, state_dir: Path) -> AuditKey | None:
+    """The configured key; None where there is none, and the daemon makes one of its own. Raises: ConfigError."""
     pem = section.pem_or_none("key", base=state_dir)
     try:
         return None if pem is None else AuditKey.read(pem)

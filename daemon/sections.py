@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from reconcile.errors import ConfigError
+from reconcile.errors import ConfigError, SecretAbsent
 from reconcile.given import SPAN_EXAMPLES, span_ms
 
 _SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB)")
@@ -189,12 +189,15 @@ class Section:
         environ = self._sources.environ
         if source == "env":
             if name not in environ:
-                raise self.fault(key, "nothing", f"the environment variable {name} to be set")
+                raise self._absent(key, "nothing", f"the environment variable {name} to be set")
             return environ[name]
         if source == "credential":
             folder = environ.get("CREDENTIALS_DIRECTORY")
-            if not folder or "/" in name:
-                raise self.fault(key, "no such credential", f"LoadCredential={name}:FILE in the service")
+            expected = f"LoadCredential={name}:FILE in the service"
+            if "/" in name:
+                raise self.fault(key, "no such credential", expected)
+            if not folder or not (Path(folder) / name).exists():
+                raise self._absent(key, "no such credential", expected)
             # Its mode is systemd's: where it grants the daemon's user by an ACL, the mask shows as a group's read bit.
             return self._read_file(key, Path(folder) / name, mask=0o007)
         return self._read_file(key, (base or Path()) / name, mask=0o077)
@@ -206,6 +209,9 @@ class Section:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as fault:
             raise self.fault(key, f"{path}: {fault}", "a readable file") from fault
+
+    def _absent(self, key: str, found: str, expected: str) -> SecretAbsent:
+        return SecretAbsent(self._sources.file, self._at(key), found, expected)
 
     def refuse_unknown(self) -> None:
         """Refuse a key that nobody asked for, here and in every table below. Raises: ConfigError."""

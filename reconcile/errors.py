@@ -22,6 +22,10 @@ class ConfigError(ReconciledError):
         super().__init__(f"{where}: found {found}; expected {expected}")
 
 
+class SecretAbsent(ConfigError):
+    """A secret that whoever starts the daemon hands to it, by the environment or as a credential: not handed to us."""
+
+
 class SecretInvalid(ReconciledError):
     """A webhook secret or key whose shape is wrong. The message states the expected shape, never the secret."""
 

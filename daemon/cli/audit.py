@@ -18,7 +18,7 @@ from daemon.cli.record_file import Trust
 from daemon.local_api import WrongUsage
 from handlers.bodies import rfc3339
 from reconcile import exported
-from reconcile.checkpoint import SignedCheckpoint
+from reconcile.checkpoint import SignedCheckpoint, SignedSpan
 from reconcile.errors import ConfigError, NotRecorded, RecordDamaged, SchemaTooNew, StoreError, Unreadable
 from reconcile.exported import Checked
 from reconcile.store.audit.export import export
@@ -38,6 +38,7 @@ def add_commands(commands: Any) -> None:
         help="whether the record is as it was written",
         description="Walk the whole record, beside a daemon that runs or without one, and name the first bad row.",
         epilog="Exit status: 0 it is as it was written, 1 it is not, 2 this is no file of ours or of a newer release."
+        " With --key FILE a record without any checkpoint is not: nothing in it is signed with that key."
         " Note the hash of a checkpoint from the log (event `checkpoint`) elsewhere: --checkpoint HASH then shows a"
         " record whose end was cut off.",
     )
@@ -108,6 +109,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         return _bad(arguments, file, str(fault))
     except StoreError as fault:
         return calls.told(exits.UNAVAILABLE, str(fault))
+    if found.newest is None and trust.is_named:
+        return _bad(arguments, file, _nothing_signed(trust))
     if arguments.json:
         print(json.dumps(_body(file, found, trust)))
     else:
@@ -128,6 +131,8 @@ def _verify_document(arguments: argparse.Namespace) -> int:
         raise WrongUsage(f"{file}: {fault}") from fault
     except RecordDamaged as fault:
         return _bad(arguments, file, str(fault))
+    if found.newest is None and trust.is_named:
+        return _bad(arguments, file, _nothing_signed(trust))
     if arguments.json:
         print(json.dumps(_document_body(file, found, trust)))
     else:
@@ -197,7 +202,7 @@ def _lines(file: Path, found: Verified, trust: Trust) -> list[str]:
     first = f"{file} is as it was written: {counted}{checkpoints}{pruned}."
     if found.checkpoints is None:
         return [first, f"It is of schema {found.schema}, which has no checkpoints: nothing shows a cut end."]
-    lines = [first, *_signed(found.newest, trust, found.unsigned_rows)]
+    lines = [first, *_signed(found.newest, trust, found.unsigned_rows), *map(_by_another_key, found.of_other_keys)]
     if found.unsigned_prunings:
         lines.append(f"{words.count(found.unsigned_prunings, 'pruning')} will be signed by the next checkpoint.")
     return lines
@@ -206,13 +211,17 @@ def _lines(file: Path, found: Verified, trust: Trust) -> list[str]:
 def _document_lines(file: Path, found: Checked, trust: Trust) -> list[str]:
     counted = f"{words.count(found.rows, 'history row')}, {words.count(found.checkpoints, 'checkpoint')}"
     first = f"{file} holds: {found.operation_id} ({found.state}), {counted}."
-    return [first, *_signed(found.newest, trust, found.unsigned_rows)]
+    lines = [first, *_signed(found.newest, trust, found.unsigned_rows), *map(_by_another_key, found.of_other_keys)]
+    if found.of_other_keys:
+        count = sum(span.count for span in found.of_other_keys)
+        lines.append(f"For what {words.count(count, 'checkpoint')} of other keys tell, only those keys vouch.")
+    return lines
 
 
 def _signed(newest: SignedCheckpoint | None, trust: Trust, unsigned: int) -> list[str]:
     """How far it is signed, and how sure that is."""
     if newest is None:
-        return ["No checkpoint has been signed over it yet: the chain alone holds it together."]
+        return [_nothing_signed(trust)]
     last = newest.checkpoint
     lines = [f"Checkpoint {last.number} of {rfc3339(last.at)} signs it up to position {last.position}: {newest.hash}."]
     if trust.key is not None:
@@ -227,6 +236,22 @@ def _signed(newest: SignedCheckpoint | None, trust: Trust, unsigned: int) -> lis
     return lines
 
 
+def _nothing_signed(trust: Trust) -> str:
+    if trust.key is None:
+        return "No checkpoint has been signed over it yet: the chain alone holds it together."
+    return (
+        "No checkpoint is in it, the chain alone holds it together: nothing in it is signed with the key"
+        f" {trust.key} ({trust.source})."
+    )
+
+
+def _by_another_key(span: SignedSpan) -> str:
+    """Which checkpoints bear another key than the newest."""
+    if span.first == span.last:
+        return f"Checkpoint {span.first} was signed with the key {span.public_key}."
+    return f"Checkpoints {span.first} to {span.last} were signed with the key {span.public_key}."
+
+
 def _body(file: Path, found: Verified, trust: Trust) -> dict[str, Any]:
     return {
         "ok": True,
@@ -238,7 +263,7 @@ def _body(file: Path, found: Verified, trust: Trust) -> dict[str, Any]:
         "checkpoints": found.checkpoints,
         "pruned": found.pruned,
         "unsigned_prunings": found.unsigned_prunings,
-        **_signed_body(found.newest, trust, found.unsigned_rows),
+        **_signed_body(found, trust),
     }
 
 
@@ -251,14 +276,16 @@ def _document_body(file: Path, found: Checked, trust: Trust) -> dict[str, Any]:
         "state": found.state,
         "rows": found.rows,
         "checkpoints": found.checkpoints,
-        **_signed_body(found.newest, trust, found.unsigned_rows),
+        **_signed_body(found, trust),
     }
 
 
-def _signed_body(newest: SignedCheckpoint | None, trust: Trust, unsigned: int) -> dict[str, Any]:
+def _signed_body(found: Verified | Checked, trust: Trust) -> dict[str, Any]:
+    newest = found.newest
     last = newest and newest.checkpoint
     return {
-        "unsigned_rows": unsigned,
+        "signed": newest is not None,
+        "unsigned_rows": found.unsigned_rows,
         "newest_checkpoint": newest
         and last
         and {
@@ -268,6 +295,10 @@ def _signed_body(newest: SignedCheckpoint | None, trust: Trust, unsigned: int) -
             "hash": newest.hash,
             "public_key": newest.public_key,
         },
+        "other_keys": [
+            {"first": span.first, "last": span.last, "checkpoints": span.count, "public_key": span.public_key}
+            for span in found.of_other_keys
+        ],
         "trusted_key": trust.key,
         "trusted_key_source": trust.source,
     }

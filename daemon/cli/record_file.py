@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from daemon.config import audit_key
 from daemon.local_api import WrongUsage, state_dir_of
 from daemon.own_secrets import AUDIT_KEY_FILE
 from daemon.sections import DEFAULT_FILE, Section, Sources
 from reconcile.checkpoint import read_public_key
-from reconcile.errors import ConfigError, SecretInvalid
+from reconcile.errors import ConfigError, SecretAbsent, SecretInvalid
 
 #: The database in the state directory.
 _NAME = "reconciled.db"
@@ -23,6 +24,8 @@ class Trust:
 
     key: str | None
     source: str
+    #: Somebody named it, and asks whether it has signed: then a record without any checkpoint has not held.
+    is_named: bool = False
 
 
 def add_arguments(parser: Any) -> None:
@@ -48,19 +51,20 @@ def find(arguments: argparse.Namespace) -> tuple[Path, Section | None]:
 def trust(key_file: Path | None, file: Path | None, top: Section | None) -> Trust:
     """Whom to trust: the key that is named, else the configured one, else the one beside the file.
 
-    Raises: WrongUsage, where the one that is named cannot be used.
+    Raises: WrongUsage, where the one that is named cannot be used; ConfigError, where the configured one cannot, unless
+    only the daemon is handed it.
     """
     if key_file is not None:
         try:
-            return Trust(_key_in(key_file), str(key_file))
+            return Trust(_key_in(key_file), str(key_file), is_named=True)
         except (OSError, ValueError, SecretInvalid) as fault:
             raise WrongUsage(f"--key {key_file}: {_told(fault)}") from fault
     try:
-        pem = None if top is None else top.section("audit").pem_or_none("key")
-        if pem is not None:
-            return Trust(read_public_key(pem), "the configured audit.key")
-    except (ConfigError, SecretInvalid) as fault:
+        configured = None if top is None else audit_key(top.section("audit"), state_dir_of(top))
+    except SecretAbsent as fault:
         return Trust(None, f"the configured key cannot be read here: {fault}")
+    if configured is not None:
+        return Trust(configured.public_key, "the configured audit.key")
     beside = None if file is None else file.parent / AUDIT_KEY_FILE
     if beside is None or not beside.exists():
         return Trust(None, "no key is known here")

@@ -163,6 +163,62 @@ def test_a_checkpoint_that_was_noted_must_be_there(record: Record) -> None:
     assert f"no checkpoint has the hash {record.hashes[1]} (the newest is 1)" in ended.err
 
 
+def test_a_record_without_checkpoints_is_no_answer_to_a_key_that_was_named(record: Record) -> None:
+    record.do("DELETE FROM checkpoints", "DELETE FROM heads")
+    key = AuditKey.read((record.folder / "audit.key").read_text()).public_key
+    ended = run("verify", "--db", record.file, "--key", record.folder / "audit.key")
+    assert (ended.status, ended.out) == (1, "")
+    assert f"No checkpoint is in it, the chain alone holds it together: nothing in it is signed with the key {key}" in (
+        ended.err
+    )
+    body = json.loads(run("verify", "--db", record.file, "--key", record.folder / "audit.key", "--json").out)
+    assert (body["ok"], "nothing in it is signed" in body["fault"]) == (False, True)
+    ended = run("verify", "--db", record.file)  # a key that only lies there asks nothing: a young record has none yet
+    assert (ended.status, f"nothing in it is signed with the key {key}" in ended.out) == (0, True)
+    assert json.loads(run("verify", "--db", record.file, "--json").out)["signed"] is False
+
+
+def test_nor_is_an_export_without_checkpoints(record: Record, tmp_path: Path) -> None:
+    record.do("DELETE FROM checkpoints", "DELETE FROM heads")
+    path, key = tmp_path / "evidence.json", record.folder / "audit.key"
+    assert run("export", record.operation, "--db", record.file, "-o", path).status == 0
+    ended = run("verify", "--export", path, "--key", key)
+    assert (ended.status, ended.out, "nothing in it is signed with the key" in ended.err) == (1, "", True)
+    ended = run("verify", "--export", path, "--json")
+    assert (ended.status, json.loads(ended.out)["signed"]) == (0, False)
+
+
+async def _with_other_key(folder: Path) -> str:
+    """The same operation under a checkpoint of either key; its id."""
+    async with running(folder) as g:
+        operation = await g.operation("observing", "batch_1")
+        for key, job in ((OTHER, "batch_1"), (AuditKey.read((folder / "audit.key").read_text()), "batch_2")):
+            signer = Notary(record=g.daemon.store.record, key=key, clock=g.clock, log=g.daemon.log)
+            assert await signer.sign() is not None
+            if job == "batch_1":
+                await g.apply(operation, JobRead(done(job)))
+    return operation
+
+
+def test_checkpoints_of_other_keys_than_the_newest_are_told(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    operation = asyncio.run(_with_other_key(folder))
+    file, key, path = folder / "reconciled.db", folder / "audit.key", tmp_path / "evidence.json"
+    told = f"Checkpoint 1 was signed with the key {OTHER.public_key}."
+    spans = [{"first": 1, "last": 1, "checkpoints": 1, "public_key": OTHER.public_key}]
+    ended = run("verify", "--db", file, "--key", key)
+    assert (ended.status, told in ended.out.splitlines()) == (0, True)
+    body = json.loads(run("verify", "--db", file, "--json").out)
+    assert (body["signed"], body["other_keys"]) == (True, spans)
+    run("export", operation, "--db", file, "-o", path)
+    ended = run("verify", "--export", path, "--key", key)
+    assert (ended.status, ended.out.splitlines()[-2:]) == (
+        0,
+        [told, "For what 1 checkpoint of other keys tell, only those keys vouch."],
+    )
+    assert json.loads(run("verify", "--export", path, "--json").out)["other_keys"] == spans
+
+
 # ---- verify: which file, which key -----------------------------------------------------------------------------
 
 
@@ -210,6 +266,43 @@ def test_a_configured_key_that_is_not_at_hand_is_said_to_be_missing(record: Reco
     assert ended.status == 0
     assert "which only this file vouches for (the configured key cannot be read here: " in ended.out
     assert "give --key FILE" in ended.out
+
+
+def test_a_configured_key_of_a_relative_file_is_that_of_the_daemon(record: Record, tmp_path: Path) -> None:
+    """In the state directory, wherever the command is typed; nothing of that name where it is typed is asked."""
+    (record.folder / "own.key").write_text((record.folder / "audit.key").read_text())
+    (record.folder / "own.key").chmod(0o600)
+    (record.folder / "audit.key").unlink()
+    (tmp_path / "own.key").write_text(OTHER.pem())
+    path = configuration(record.folder, "[audit]", 'key = { file = "own.key" }')
+    ended = run("verify", "--config", path, folder=tmp_path)
+    assert (ended.status, "(the configured audit.key)" in ended.out) == (0, True)
+
+
+@pytest.mark.parametrize("fault", ["missing", "no key", "open to all"])
+def test_a_configured_key_file_that_cannot_be_used_exits_78(record: Record, fault: str) -> None:
+    path = configuration(record.folder, "[audit]", 'key = { file = "own.key" }')
+    if fault != "missing":
+        (record.folder / "own.key").write_text("no key" if fault == "no key" else OTHER.pem())
+        (record.folder / "own.key").chmod(0o644 if fault == "open to all" else 0o600)
+    ended = run("verify", "--config", path)
+    assert (ended.status, ended.out) == (78, "")
+    assert ended.err.startswith(f"reconciled: {path}: audit.key: found ")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_credential_that_was_not_handed_to_the_command_is_said_to_be_missing(record: Record, folder: bool) -> None:
+    path = configuration(record.folder, "[audit]", 'key = { credential = "audit-key" }')
+    given: dict[str, Any] = {"CREDENTIALS_DIRECTORY": str(record.folder)} if folder else {}
+    ended = run("verify", "--config", path, **given)
+    assert (ended.status, "which only this file vouches for" in ended.out) == (0, True)
+    assert json.loads(run("verify", "--config", path, "--json", **given).out)["trusted_key"] is None
+
+
+def test_a_variable_that_is_set_to_something_else_exits_78(record: Record) -> None:
+    path = configuration(record.folder, "[audit]", 'key = { env = "AUDIT_KEY" }')
+    assert run("verify", "--config", path).status == 0
+    assert run("verify", "--config", path, AUDIT_KEY="no key").status == 78
 
 
 def test_without_any_key_it_is_said_what_was_not_asked(record: Record, tmp_path: Path) -> None:
