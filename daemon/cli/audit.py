@@ -22,8 +22,8 @@ from reconcile.checkpoint import SignedCheckpoint, SignedSpan
 from reconcile.errors import ConfigError, NotRecorded, RecordDamaged, SchemaTooNew, StoreError, Unreadable
 from reconcile.exported import Checked
 from reconcile.store.audit.export import export
-from reconcile.store.audit.opening import look_at
 from reconcile.store.audit.verify import Verified, verify
+from reconcile.store.looking import look_at
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 

@@ -11,7 +11,7 @@ from daemon.cli import calls, exits, record_file
 from daemon.cli.progress import Progress
 from daemon.local_api import WrongUsage
 from daemon.runtime import SystemClock
-from reconcile.errors import ConfigError, SchemaTooNew, StoreBroken, StoreError
+from reconcile.errors import ConfigError, RecordDamaged, SchemaTooNew, StoreBroken, StoreError
 from reconcile.store.backup import Copied, back_up
 
 #: What stands beside the database and is no part of it, as far as it is there.
@@ -46,8 +46,12 @@ def _backup(arguments: argparse.Namespace) -> int:
             raise WrongUsage(f"{source}: there is no such file; --db FILE names another one")
         with Progress("pages") as progress:
             copied = back_up(source, target, made_at=SystemClock().now(), on_progress=progress.tell)
-    except (WrongUsage, FileExistsError, SchemaTooNew) as fault:
+    except (WrongUsage, FileExistsError) as fault:
         return calls.told(exits.USAGE, str(fault))
+    except SchemaTooNew as fault:
+        return calls.told(exits.USAGE, f"{source}: {fault}")
+    except RecordDamaged as fault:
+        return calls.told(exits.STORE_BROKEN, f"{source}: {fault}")
     except ConfigError as fault:
         return calls.told(exits.BAD_CONFIGURATION, str(fault))
     except StoreBroken as fault:
@@ -55,7 +59,8 @@ def _backup(arguments: argparse.Namespace) -> int:
     except StoreError as fault:
         return calls.told(exits.UNAVAILABLE, str(fault))
     except OSError as fault:
-        return calls.told(exits.UNAVAILABLE, f"{target} cannot be written: {fault.strerror or fault}")
+        what = f"{source} cannot be read" if str(fault.filename) == str(source) else f"{target} cannot be written"
+        return calls.told(exits.UNAVAILABLE, f"{what}: {fault.strerror or fault}")
     print(_done(source, target, copied))
     return 0
 

@@ -71,35 +71,48 @@ def prepare_writer(connection: sqlite3.Connection) -> None:
     """Bring a file to this release's schema. Raises: SchemaTooNew, before anything is written."""
     busy_timeout, *settings = WRITER_PRAGMAS
     connection.execute(busy_timeout).fetchall()
-    _refuse_strangers(connection, len(migrations()))
+    _refuse_strangers(connection)
     for setting in settings:
         _set(connection, setting)
     migrate(connection)
 
 
-def _refuse_strangers(connection: sqlite3.Connection, newest: int) -> None:
+def read_only_uri(path: str) -> str:
+    """The URI that opens the file without the right to write or checkpoint (N43)."""
+    return f"{Path(path).absolute().as_uri()}?mode=ro"
+
+
+def refuse_stranger(connection: sqlite3.Connection, *, may_be_fresh: bool = False) -> int:
+    """The file's schema; 0 for one in which nothing stands yet, where that may be.
+
+    Raises: SchemaTooNew, where it is not one of ours that this release knows.
+    """
+    version = _number(connection, "PRAGMA user_version")
+    application = _number(connection, "PRAGMA application_id")
+    if may_be_fresh and not (version or application or _number(connection, "SELECT count(*) FROM sqlite_schema")):
+        return 0
+    if application != APPLICATION_ID:
+        raise SchemaTooNew("this is no database of ours, or its first page is damaged")
+    newest = len(migrations())
+    if version > newest:
+        raise SchemaTooNew(f"the file has schema {version}, this release knows {newest}: use the newer release")
+    if version < 1:
+        raise SchemaTooNew(f"the file has schema {version}, which no release wrote: its first page is damaged")
+    return version
+
+
+def _refuse_strangers(connection: sqlite3.Connection) -> None:
     """Look before anything is written, and under the write lock: another opener may be making the file just now."""
     path = str(connection.execute("PRAGMA database_list").fetchone()[2])
     journal = Path(f"{path}-wal")
     if journal.exists() and journal.stat().st_size:
         # Left by a killed writer, of whatever release: the last writer that closes would write it into the file.
-        uri = f"{Path(path).absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as reader:
+        with closing(sqlite3.connect(read_only_uri(path), uri=True, isolation_level=None)) as reader:
             reader.execute("BEGIN")  # one snapshot
-            _refuse_stranger(reader, newest)
+            refuse_stranger(reader, may_be_fresh=True)
     with _transaction(connection) as done:
-        _refuse_stranger(connection, newest)
+        refuse_stranger(connection, may_be_fresh=True)
         done("ROLLBACK")
-
-
-def _refuse_stranger(connection: sqlite3.Connection, newest: int) -> None:
-    version = _number(connection, "PRAGMA user_version")
-    application = _number(connection, "PRAGMA application_id")
-    tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
-    if application != APPLICATION_ID and (application or version or tables):
-        raise SchemaTooNew("the file is a database of some other program")
-    if version > newest:
-        raise SchemaTooNew(f"the file has schema {version}, this release knows {newest}: use the newer release")
 
 
 def _set(connection: sqlite3.Connection, setting: str) -> None:

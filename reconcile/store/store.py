@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from reconcile.absence import OpenAt, Served
@@ -42,7 +41,7 @@ from reconcile.store.providers import Known
 from reconcile.store.pruning import WasPruned
 from reconcile.store.reading import Reader, store_error
 from reconcile.store.record import Record
-from reconcile.store.schema import READER_PRAGMAS, Connection, Opener
+from reconcile.store.schema import READER_PRAGMAS, Connection, Opener, read_only_uri
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.sweeps import Sweeps
 from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, open_writer
@@ -371,8 +370,3 @@ async def open_store(
     kinds = (starts.kind(judge), evidence.kind(judge), events.kind(judge, has_read), claims.claim_kind())
     reader, scanner = Reader(opened[1]), Reader(opened[2])
     return Store(group, opened[0], reader, scanner, kinds, Sweeps(group, scanner, judge))
-
-
-def read_only_uri(path: str) -> str:
-    """The URI that opens the file without the right to write or checkpoint (N43)."""
-    return f"{Path(path).absolute().as_uri()}?mode=ro"

@@ -32,7 +32,7 @@ from handlers import webhooks
 from reconcile.checkpoint import AuditKey, fault_of
 from reconcile.errors import AlreadyRunning, ConfigError
 from reconcile.store import checkpoints
-from reconcile.store.store import read_only_uri
+from reconcile.store.schema import read_only_uri
 from tests.handlers.ground import (
     API_KEY,
     SECRET,

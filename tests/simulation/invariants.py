@@ -16,7 +16,7 @@ from reconcile.chain import ChainedRow
 from reconcile.errors import RecordDamaged
 from reconcile.states import TERMINAL, TRANSITIONS, State
 from reconcile.store.audit import verify as audit
-from reconcile.store.audit.opening import look_at
+from reconcile.store.looking import look_at
 from tests.reconcile.chains import verify
 from tests.simulation.client import CREATE_WITHIN_MS, ITEM_IDS, NAME, REQUEST
 from tests.simulation.provider import OPERATION_KEY, Arrival

@@ -17,7 +17,7 @@ from daemon.standin.deliveries import Delivery
 from daemon.standin.openai_bodies import Body
 from daemon.standin.scenarios import Scenario
 from daemon.standin.world import World
-from reconcile.store.store import read_only_uri
+from reconcile.store.schema import read_only_uri
 
 #: The daemon's own key in a job's metadata; typed here, so that a changed spelling shows.
 OPERATION_KEY: Final = "reconciled_operation"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconcile.store.store import read_only_uri
+from reconcile.store.schema import read_only_uri
 from tests.simulation.world import SimWorld
 
 Row = dict[str, Any]

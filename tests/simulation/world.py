@@ -26,7 +26,7 @@ from daemon.config import parse
 from daemon.standin.openai_face import build_app
 from daemon.standin.scenarios import Scenario, find_scenario
 from reconcile.errors import StoreBroken
-from reconcile.store.store import read_only_uri
+from reconcile.store.schema import read_only_uri
 from reconcile.store.writer import Hooks
 from tests.simulation.client import NAME, Client
 from tests.simulation.inline_sqlite import InlineSqlite, ThreadedSqlite

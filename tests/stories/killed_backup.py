@@ -1,6 +1,6 @@
 """`reconciled db backup` as a process that kills itself at one step of the copying.
 
-Run as `python -m tests.stories.killed_backup SOURCE TARGET --step copy|mark|check|rename --time N`.
+Run as `python -m tests.stories.killed_backup SOURCE TARGET --step copy|mark|check|name --time N`.
 """
 
 import argparse

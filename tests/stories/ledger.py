@@ -12,7 +12,7 @@ from reconcile.chain import ChainedRow
 from reconcile.errors import RecordDamaged
 from reconcile.states import TERMINAL
 from reconcile.store.audit import verify as audit
-from reconcile.store.audit.opening import look_at
+from reconcile.store.looking import look_at
 from tests.reconcile.chains import verify
 from tests.stories.stage import Home
 

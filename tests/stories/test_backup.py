@@ -77,7 +77,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("step", "time"),
-    [("copy", 1), ("copy", 2), ("copy", 6), ("copy", 12), ("mark", 1), ("check", 1), ("rename", 1), ("never", 1)],
+    [("copy", 1), ("copy", 2), ("copy", 6), ("copy", 12), ("mark", 1), ("check", 1), ("name", 1), ("never", 1)],
 )
 def test_a_killed_backup_leaves_its_source_and_no_file_that_is_not_whole(
     source: Path, tmp_path: Path, step: str, time: int
@@ -161,12 +161,24 @@ def test_what_the_command_says(source: Path, tmp_path: Path) -> None:
         (("other.db", "--db", "absent.db"), 2, "absent.db: there is no such file"),
         (("other.db", "--config", "absent.toml"), 2, "no configuration at absent.toml"),
         (("absent/other.db", "--db", "copy.db"), 69, "absent/other.db cannot be written: No such file or directory"),
-        (("other.db", "--db", "local.toml"), 2, "local.toml is no database"),
+        (("other.db", "--db", "local.toml"), 2, "local.toml: this is no database"),
     ):
         ended = ran(command(*arguments), tmp_path)
         assert (ended.returncode, ended.stdout) == (status, ""), ended.stderr
         assert ended.stderr.startswith(f"reconciled: {words}")
     assert names(tmp_path) == ["copy.db", "local.toml", "state"]
+
+
+def test_a_damaged_file_is_told_as_that(source: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.db"
+    shutil.copy(source, damaged)
+    with damaged.open("r+b") as file:
+        file.seek(2 * 4096)
+        file.write(bytes(range(256)) * 16 * 40)
+    ended = ran(command("copy.db", "--db", "damaged.db"), tmp_path)
+    assert (ended.returncode, ended.stdout) == (74, "")
+    assert ended.stderr.startswith("reconciled: damaged.db: the file is damaged")
+    assert names(tmp_path) == ["damaged.db"]
 
 
 # ---- beside a daemon that works ----------------------------------------------------------------------------------

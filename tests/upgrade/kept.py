@@ -13,7 +13,7 @@ from daemon.config import parse
 from reconcile.chain import ChainedRow
 from reconcile.fold import Fold
 from reconcile.model import Operation
-from reconcile.store.store import read_only_uri
+from reconcile.store.schema import read_only_uri
 from tests.reconcile.chains import verify
 from tests.simulation.world import EPOCH_MS, SimWorld
 from tests.upgrade.make import KEYS, config

@@ -16,8 +16,8 @@ from reconcile.exported import FORMAT, ROW, VERSION, check
 from reconcile.merkle import Tree
 from reconcile.store import checkpoints
 from reconcile.store.audit import chains
-from reconcile.store.audit.opening import DATABASE_FAULTS, has_checkpoints, told
 from reconcile.store.audit.signed import LEAVES, SIGNED_PRUNING
+from reconcile.store.looking import DATABASE_FAULTS, has_checkpoints, told
 
 _OPERATION: Final = "SELECT * FROM operations WHERE operation_id = ?"
 _PRUNED: Final = "SELECT pruned_at FROM pruned WHERE operation_id = ?"

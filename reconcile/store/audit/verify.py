@@ -11,10 +11,11 @@ from reconcile.checkpoint import SignedCheckpoint, SignedSpan, spans_of_others
 from reconcile.errors import RecordDamaged
 from reconcile.store.audit import chains, signed
 from reconcile.store.audit.chains import Walked
-from reconcile.store.audit.opening import DATABASE_FAULTS, has_checkpoints, schema_of, told
 from reconcile.store.audit.signed import Signed
 from reconcile.store.audit.whereabouts import Whereabouts
 from reconcile.store.checkpoints import LAST_POSITION
+from reconcile.store.looking import DATABASE_FAULTS, has_checkpoints, told
+from reconcile.store.schema import refuse_stranger
 
 #: From the table itself: a damaged index must not hide rows.
 COUNTED: Final = "SELECT count(*) FROM history NOT INDEXED"
@@ -72,7 +73,7 @@ def verify(
 def _verify(
     connection: sqlite3.Connection, whereabouts: Whereabouts, trusted: Collection[str], noted: Collection[str]
 ) -> Verified:
-    schema, is_signing = schema_of(connection), has_checkpoints(connection)
+    schema, is_signing = refuse_stranger(connection), has_checkpoints(connection)
     last = _last_given(connection)
     whereabouts.whole = last
     if is_signing:

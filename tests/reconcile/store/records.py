@@ -28,8 +28,8 @@ from reconcile.evidence import (
 from reconcile.model import Progress, ResultRef, Summary
 from reconcile.notary import Notary
 from reconcile.states import State
-from reconcile.store.audit.opening import look_at
 from reconcile.store.audit.verify import Verified, verify
+from reconcile.store.looking import look_at
 from tests.reconcile.rows import HOUR, NOW, info
 from tests.reconcile.store.ground import Ground, accepted, beside, exchange, look, opened, operation, read
 

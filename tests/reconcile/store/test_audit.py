@@ -25,7 +25,7 @@ from reconcile.errors import RecordDamaged, SchemaTooNew, StoreBusy
 from reconcile.states import State
 from reconcile.store import schema
 from reconcile.store.audit import chains, signed, verify
-from reconcile.store.audit.opening import look_at
+from reconcile.store.looking import look_at
 from tests.reconcile.store.damages import DAMAGES
 from tests.reconcile.store.ground import content, look, opened, operation, read, together
 from tests.reconcile.store.records import (

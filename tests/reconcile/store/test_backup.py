@@ -1,20 +1,26 @@
 """A copy of the file: one moment of it, whole or not there, and nothing of the source is touched."""
 
+import errno
 import os
 import sqlite3
+import tempfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from reconcile.errors import SchemaTooNew, StoreBroken, StoreBusy
+from reconcile.errors import RecordDamaged, SchemaTooNew, StoreBusy
 from reconcile.states import State
 from reconcile.store import schema
 from reconcile.store.backup import PART, STEP_PAGES, Copied, back_up
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import TABLES, Ground, beside, content, dump, event, look, opened, operation
+from tests.reconcile.store.test_audit import as_somebody
 
-STEPS = ("copy", "mark", "check", "rename")
+STEPS = ("copy", "mark", "check", "name")
+#: The first schema whose files have a place for the mark.
+MARKED_SINCE = 4
 
 
 @pytest.fixture
@@ -72,7 +78,7 @@ async def test_a_copy_holds_every_row_and_the_mark_and_nothing_stands_beside_it(
     assert ground.look("SELECT made_at FROM backup") == []
     assert names(target.parent) == ["copy.db"]
     assert size_and_mode(target) == (copied.bytes, 0o600)
-    assert copied == Copied(copied.bytes, ground.one("SELECT max(position) FROM history"))
+    assert copied == Copied(copied.bytes, ground.one("SELECT seq FROM sqlite_sequence WHERE name = 'history'"))
     assert look(target, "PRAGMA journal_mode") == [("delete",)]
     assert look(target, "PRAGMA integrity_check") == [("ok",)]
     ground.check_chains()
@@ -104,6 +110,76 @@ async def test_the_source_is_never_written(ground: Ground, target: Path) -> None
     ground._fault_was_seen = True
 
 
+def at_rest(folder: Path, steps: int = 0) -> Path:
+    """A file as a stopped daemon leaves it, in a folder of its own."""
+    folder.mkdir()
+    source = folder / "reconciled.db"
+    with closing(sqlite3.connect(source, isolation_level=None)) as connection:
+        schema.prepare_writer(connection)
+        for n in range(steps * STEP_PAGES // 200 + 1):
+            connection.execute(
+                "INSERT INTO events (provider, event_id, body_sha256, received_at, disposition, body)"
+                " VALUES ('test', ?, '', 1, 'unmatched', zeroblob(900000))",
+                (str(n),),
+            )
+    return source
+
+
+def test_nothing_is_left_beside_a_file_that_no_daemon_has_open(tmp_path: Path, target: Path) -> None:
+    source = at_rest(tmp_path / "stopped")
+    before = names(source.parent)
+    back_up(source, target, made_at=NOW)
+    assert names(source.parent) == before == ["reconciled.db"]
+    assert without_mark(target) == without_mark(source)
+
+
+def test_where_nothing_may_be_made_beside_it_a_file_is_backed_up_to_elsewhere() -> None:
+    with tempfile.TemporaryDirectory() as top, tempfile.TemporaryDirectory() as elsewhere:
+        Path(top).chmod(0o755)
+        source, target = at_rest(Path(top) / "stopped"), Path(elsewhere) / "copy.db"
+        Path(elsewhere).chmod(0o777)
+        source.parent.chmod(0o555)
+        with as_somebody():
+            back_up(source, target, made_at=NOW)
+        assert names(source.parent) == ["reconciled.db"]
+        assert names(target.parent) == ["copy.db"]
+        assert look(target, "SELECT made_at FROM backup") == [(NOW,)]
+        source.parent.chmod(0o700)
+
+
+def test_a_daemon_that_is_started_meanwhile_is_copied_as_it_stands_by_then(tmp_path: Path, target: Path) -> None:
+    """A file at rest is read without a lock: what is written into it under the copying would tear the copy."""
+    source, steps = at_rest(tmp_path / "stopped", 3), list[str]()
+
+    def start(step: str) -> None:
+        steps.append(step)
+        if steps.count("copy") == 2 and step == "copy":
+            with closing(sqlite3.connect(source, isolation_level=None)) as daemon:
+                daemon.execute("UPDATE events SET body = randomblob(900000)")
+                daemon.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    back_up(source, target, made_at=NOW, hook=start)
+    assert steps.count("mark") == 2
+    assert without_mark(target) == without_mark(source)
+
+
+def test_a_link_to_a_file_in_use_is_no_file_at_rest(tmp_path: Path, target: Path) -> None:
+    """What a killed writer left stands beside the file itself, and not beside the link."""
+    source, link = at_rest(tmp_path / "stopped"), tmp_path / "link.db"
+    link.symlink_to(source)
+    with beside(source, writes=True) as writer:
+        writer.execute("INSERT INTO event_ids VALUES ('test', 'evt', 'x', 1)")
+        back_up(link, target, made_at=NOW)
+    assert look(target, "SELECT count(*) FROM event_ids") == [(1,)]
+
+
+def test_the_newest_position_is_the_last_one_given_though_its_row_was_pruned(tmp_path: Path, target: Path) -> None:
+    source = at_rest(tmp_path / "stopped")
+    with closing(sqlite3.connect(source, isolation_level=None)) as connection:
+        connection.execute("INSERT INTO sqlite_sequence VALUES ('history', 71)")
+    assert back_up(source, target, made_at=NOW).position == 71
+
+
 async def test_a_copy_of_a_copy_that_never_ran_is_as_old_as_the_first(ground: Ground, target: Path) -> None:
     back_up(ground.path, target, made_at=NOW)
     second = target.with_name("second.db")
@@ -121,15 +197,57 @@ async def test_nothing_that_stands_there_is_replaced(ground: Ground, target: Pat
     assert names(target.parent) == ["copy.db"]
 
 
-async def test_nor_is_what_came_there_meanwhile(ground: Ground, target: Path) -> None:
-    def put(step: str) -> None:
-        if step == "check":
+def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that has no hard links."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("has_links", [True, False])
+async def test_nor_is_what_came_there_meanwhile(
+    ground: Ground, target: Path, step: str, has_links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the last moment."""
+    if not has_links:
+        without_links(monkeypatch)
+
+    def put(at: str) -> None:
+        if at == step and not target.exists():
             occupied(target, "file")
 
     with pytest.raises(FileExistsError):
         back_up(ground.path, target, made_at=NOW, hook=put)
     assert text_in(target) == "precious"
     assert names(target.parent) == ["copy.db"]
+
+
+async def test_where_there_are_no_hard_links_a_copy_is_whole_all_the_same(
+    ground: Ground, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_links(monkeypatch)
+    copied = back_up(ground.path, target, made_at=NOW)
+    assert size_and_mode(target) == (copied.bytes, 0o600)
+    assert names(target.parent) == ["copy.db"]
+    assert without_mark(target) == without_mark(ground.path)
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+async def test_a_name_that_cannot_be_given_leaves_nothing(
+    ground: Ground, target: Path, has_links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if not has_links:
+        without_links(monkeypatch)
+    monkeypatch.setattr(os, "link" if has_links else "rename", full)
+    with pytest.raises(OSError, match="No space left"):
+        back_up(ground.path, target, made_at=NOW)
+    assert names(target.parent) == []
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -166,9 +284,9 @@ def newer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path.write_bytes(b""), "is not a database of reconciled"),
-        (lambda path: path.write_text("notes of mine " * 100), "is no database"),
-        (plain, "is not a database of reconciled"),
+        (lambda path: path.write_bytes(b""), "this is no database of ours"),
+        (lambda path: path.write_text("notes of mine " * 100), "this is no database, or"),
+        (plain, "this is no database of ours"),
         (newer, "use the newer release"),
     ],
     ids=["empty", "text", "another program's", "newer"],
@@ -183,20 +301,38 @@ def test_what_is_not_ours_is_refused_in_words(
     assert names(target.parent) == []
 
 
-def test_a_copy_of_an_older_file_is_brought_to_this_release_and_marked(
+def of_schema(version: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = schema.migrations()
+    with monkeypatch.context() as older, closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        older.setattr(schema, "migrations", lambda: known[:version])
+        schema.prepare_writer(connection)
+
+
+@pytest.mark.parametrize("version", range(1, MARKED_SINCE))
+def test_a_copy_whose_schema_has_no_place_for_the_mark_is_brought_to_this_release(
+    tmp_path: Path, target: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its release would not know the mark, and send again what was sent."""
+    source = tmp_path / "source.db"
+    of_schema(version, source, monkeypatch)
+    back_up(source, target, made_at=NOW)
+    assert look(source, "PRAGMA user_version") == [(version,)]
+    assert look(target, "PRAGMA user_version") == [(len(schema.migrations()),)]
+    assert look(target, "SELECT made_at FROM backup") == [(NOW,)]
+
+
+def test_a_copy_that_can_bear_the_mark_stays_of_its_release(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The release before would not know the mark, and send again what was sent."""
+    """Who backs up before the new release has ever been started wants the way back."""
     source, known = tmp_path / "source.db", schema.migrations()
-    with monkeypatch.context() as older:
-        older.setattr(schema, "migrations", lambda: known[:2])
-        connection = sqlite3.connect(source, isolation_level=None)
-        schema.prepare_writer(connection)
-        connection.close()
+    of_schema(MARKED_SINCE, source, monkeypatch)
+    later = [*known, (len(known) + 1, "CREATE TABLE later (x);")]
+    monkeypatch.setattr(schema, "migrations", lambda: later)
     back_up(source, target, made_at=NOW)
-    assert look(source, "PRAGMA user_version") == [(2,)]
-    assert look(target, "PRAGMA user_version") == [(len(known),)]
+    assert look(target, "PRAGMA user_version") == [(MARKED_SINCE,)]
     assert look(target, "SELECT made_at FROM backup") == [(NOW,)]
+    assert look(target, "SELECT name FROM sqlite_schema WHERE name = 'later'") == []
 
 
 async def test_a_damaged_source_gives_no_backup(ground: Ground, target: Path) -> None:
@@ -207,7 +343,7 @@ async def test_a_damaged_source_gives_no_backup(ground: Ground, target: Path) ->
         for page in range(3, 40):
             file.seek(page * 4096)
             file.write(os.urandom(4096))
-    with pytest.raises((StoreBroken, StoreBusy), match=r"damaged|malformed"):
+    with pytest.raises(RecordDamaged, match="the file is damaged"):
         back_up(ground.path, target, made_at=NOW)
     assert names(target.parent) == []
 

@@ -15,8 +15,8 @@ from reconcile.exported import Checked, check, read
 from reconcile.model import Summary
 from reconcile.states import State
 from reconcile.store.audit.export import export
-from reconcile.store.audit.opening import look_at
 from reconcile.store.items import ItemRow, ItemSlice
+from reconcile.store.looking import look_at
 from tests.reconcile.rows import info
 from tests.reconcile.store.ground import event, exchange, look, opened, operation, record
 from tests.reconcile.store.ground import read as seen

@@ -13,8 +13,8 @@ from reconcile.ingest import judge_by
 from reconcile.states import GIVEN_UP
 from reconcile.store import schema
 from reconcile.store.events import HasRead
-from reconcile.store.schema import APPLICATION_ID, prepare_writer
-from reconcile.store.store import Store, open_store, read_only_uri
+from reconcile.store.schema import APPLICATION_ID, prepare_writer, read_only_uri
+from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
 from tests.reconcile.rows import CONTRACT, NOW
 from tests.reconcile.store.ground import TABLES, beside, content, event, look, opened, operation, read

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from reconcile.errors import RecordDamaged, SchemaTooNew, StoreBusy, StoreError
-from reconcile.store.schema import APPLICATION_ID, READER_PRAGMAS, migrations
-from reconcile.store.store import read_only_uri
+from reconcile.store.schema import READER_PRAGMAS, read_only_uri, refuse_stranger
 
 T = TypeVar("T")
 
@@ -46,6 +45,7 @@ def look_at(path: Path, look: Callable[[sqlite3.Connection], T]) -> T:
     """
     with path.open("rb"):  # no file, a folder, no right to read: the system's own words are the best
         pass
+    path = path.resolve()  # beside the file itself, not beside a link to it, stands what is not in it yet
     if any(Path(f"{path}{ending}").exists() for ending in ("-wal", "-journal")):
         return _look(path, look, is_at_rest=False)
     before = _state_of(path)
@@ -64,19 +64,7 @@ def has_checkpoints(connection: sqlite3.Connection) -> bool:
     """Whether the file is of a release that signs checkpoints."""
     # Not by its version alone: a lower number there would hide them.
     found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checkpoints'").fetchone()
-    return found is not None or schema_of(connection) >= CHECKPOINTS_SINCE
-
-
-def schema_of(connection: sqlite3.Connection) -> int:
-    """The file's schema. Raises: SchemaTooNew, where it is not one of ours that this release knows."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_ID:
-        raise SchemaTooNew("this is no database of ours, or its first page is damaged")
-    newest = len(migrations())
-    if not 1 <= version <= newest:
-        raise SchemaTooNew(f"the file has schema {version}, this release knows {newest}: use the newer release")
-    return int(version)
+    return found is not None or refuse_stranger(connection) >= CHECKPOINTS_SINCE
 
 
 def told(fault: Exception, near: str) -> StoreError:
@@ -94,7 +82,7 @@ def _code(fault: Exception) -> int:
 def _look(path: Path, look: Callable[[sqlite3.Connection], T], *, is_at_rest: bool) -> T:
     with _opened(path, is_at_rest=is_at_rest) as connection:
         try:
-            schema_of(connection)
+            refuse_stranger(connection)
             return look(connection)
         except DATABASE_FAULTS as fault:
             raise told(fault, "its beginning") from fault
