@@ -7,10 +7,10 @@ if the work were done: each says what is so, what is not, and what to do next.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from handlers import hindrance, questions
+from reconcile import schedule
 from reconcile.contract import Contract
 from reconcile.decide import next_action
 from reconcile.decisions import open_to
@@ -258,9 +258,7 @@ def absent_outcome(op: Operation) -> str | None:
 
 def rfc3339(at: UnixMs | None) -> str | None:
     """A time point as RFC 3339, UTC, to the millisecond."""
-    if at is None:
-        return None
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if at is None else schedule.rfc3339(at, "milliseconds")
 
 
 def _cancel(op: Operation) -> dict[str, Any] | None:

@@ -4,13 +4,13 @@ The state says what is to be done next; these sentences say that it is not being
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 from reconcile import absence, limits
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
 from reconcile.peer import Peer
+from reconcile.schedule import rfc3339
 from reconcile.states import CANCELLING, WATCHING, State
 
 #: What stands still in each state while nothing is sent; a line beside the table of messages (bodies.py).
@@ -44,7 +44,7 @@ def _paused(provider: str, pause: Pause, now: UnixMs) -> str | None:
         return None
     if limits.may_send(pause, now):
         return f"{provider} is being left alone but for one request at a time ({pause.reason})."
-    until = datetime.fromtimestamp(pause.until_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    until = rfc3339(pause.until_ms)
     return f"{provider} is being left alone until {until} ({pause.reason}); nothing is sent to it before."
 
 

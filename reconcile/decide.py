@@ -24,6 +24,7 @@ from reconcile.evidence import (
     Evidence,
     FinishedAtOnce,
     FoundAtStart,
+    FoundInBackup,
     InputAnswered,
     InputAsked,
     JobGone,
@@ -122,10 +123,10 @@ def _apply(draft: Draft, evidence: Evidence) -> None:  # noqa: C901 - a dispatch
             waiting.deadline_passed(draft, evidence)
         case ProviderAbsent():
             absence.provider_absent(draft, evidence)
-        case FoundAtStart(backup_made_at=int()):
-            restoring.found_in_a_backup(draft, evidence)
         case FoundAtStart():
             waiting.found_at_start(draft, evidence)
+        case FoundInBackup():
+            restoring.found_in_backup(draft, evidence)
         case PersonDecided():
             deciding.person_decided(draft, evidence)
         case forgotten:
@@ -140,7 +141,7 @@ def _keep_only(draft: Draft, evidence: Evidence) -> None:
         case JobRead(observation=observation) | Accepted(observation=observation):
             draft.is_news = True
             draft.fact(f"kept while a person decides: {observation.remote_job_id} is {observation.word}")
-        case FoundAtStart() | StepDone() | AboutToSend():
+        case FoundAtStart() | FoundInBackup() | StepDone() | AboutToSend():
             pass
         case _:
             draft.fact(f"kept while a person decides: {type(evidence).__name__}")

@@ -256,12 +256,21 @@ class ProviderAbsent:
 class FoundAtStart:
     """What a restart finds: `mark` open means the answer to a request with an effect was never recorded.
 
-    `is_repeatable`: the contract lets what waits or was cut off be sent twice. `backup_made_at`: the file is a restored
-    backup of that moment, and what its original sent since is not known.
+    `is_repeatable`: the contract lets what was cut off be sent twice.
     """
 
     is_repeatable: bool = False
-    backup_made_at: UnixMs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInBackup:
+    """What the first start of a restored backup finds: what its original sent since `made_at` is not known.
+
+    `is_repeatable`: the contract lets what waits be sent twice.
+    """
+
+    made_at: UnixMs
+    is_repeatable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,5 +310,6 @@ Evidence = (
     | DeadlinePassed
     | ProviderAbsent
     | FoundAtStart
+    | FoundInBackup
     | PersonDecided
 )

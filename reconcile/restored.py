@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconcile.evidence import FoundAtStart
+from reconcile.evidence import FoundInBackup
 from reconcile.files import Files
 from reconcile.ingest import Ingest
 from reconcile.model import Operation, UnixMs
@@ -76,7 +76,7 @@ class Restored:
 
     async def _bring(self, op: Operation, made_at: UnixMs) -> None:
         is_repeatable = self._peers[op.provider].provider.contract.is_repeatable(op.state)
-        found = FoundAtStart(is_repeatable=is_repeatable, backup_made_at=made_at)
+        found = FoundInBackup(made_at, is_repeatable=is_repeatable)
         await self._ingest.fact(op, found, actor="start", cause=f"start:{op.operation_id}")
 
     # ---- files ----

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 #: Retry-After is honoured up to this, ms, even where a provider's poll cap is shorter. 1 h: design's default.
 MAX_RETRY_AFTER_MS: Final = 3_600_000
@@ -122,6 +122,11 @@ def read_time_ms(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TIME_MS / 1000:
         return None
     return _bounded_time(round(value * 1000))
+
+
+def rfc3339(at_ms: int, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
+    """A time of our own as RFC 3339 in UTC, never later than it is: what `read_time_ms` reads."""
+    return (_EPOCH + at_ms * _ONE_MS).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def _waits(headers: Mapping[str, Sequence[str]], now_ms: int) -> Iterator[int]:

@@ -2,22 +2,26 @@
 
 What its original sent after the copy was made is not known here, and a mark that the copy lacks proves nothing. So
 whatever may have been sent counts as sent, and every permission that may have been taken counts as taken: what can be
-looked up is looked up, what can be read is read, and for the rest a person is asked. Done twice, it says nothing new.
+looked up is looked up, what can be read is read, and for the rest a person is asked.
+
+A start that is killed half-way is made up for by the next one, which sees every row again. That moves no row further,
+and says nothing anew but of a send that may be repeated: as no request leaves before a start is through, that one is
+still to be sent, and the history tells of it once for each start.
 """
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from reconcile.draft import Draft
-from reconcile.evidence import CancelAnswer, FoundAtStart
+from reconcile.evidence import CancelAnswer, FoundInBackup
 from reconcile.model import UnixMs
 from reconcile.rules.waiting import cancel_may_have_arrived, input_may_have_arrived
+from reconcile.schedule import rfc3339
 from reconcile.states import State
 
 
-def found_in_a_backup(draft: Draft, evidence: FoundAtStart) -> None:
+def found_in_backup(draft: Draft, evidence: FoundInBackup) -> None:
     """Take for sent what the original may have sent since the backup was made."""
-    op, whose = draft.op, f"this file is a restored backup of {_spelled(evidence.backup_made_at or 0)}"
+    op, whose = draft.op, f"this file is a restored backup of {rfc3339(evidence.made_at)}"
     match op.state:
         case State.CREATE_PENDING:
             draft.set(restored=True)
@@ -79,7 +83,3 @@ def _question_may_be_answered(draft: Draft, told: str) -> None:
         return
     draft.set(attention=replace(attention, message=f"{attention.message}; {told}".removeprefix("; ")))
     draft.fact(told)
-
-
-def _spelled(at: UnixMs) -> str:
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

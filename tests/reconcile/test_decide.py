@@ -29,6 +29,7 @@ from reconcile.evidence import (
     Evidence,
     FinishedAtOnce,
     FoundAtStart,
+    FoundInBackup,
     InputAnswer,
     InputAnswered,
     InputAsked,
@@ -123,7 +124,8 @@ evidences: st.SearchStrategy[Evidence] = st.one_of(
     st.builds(CollectFailed, st.just("http_404"), waits, is_final=st.booleans()),
     st.builds(ResultIsFailure, errors),
     st.builds(DeadlinePassed, st.sampled_from(DEADLINE_NAMES), last_read=st.booleans()),
-    st.builds(FoundAtStart, is_repeatable=st.booleans(), backup_made_at=st.none() | st.just(NOW - HOUR)),
+    st.builds(FoundAtStart, is_repeatable=st.booleans()),
+    st.builds(FoundInBackup, st.just(NOW - HOUR), is_repeatable=st.booleans()),
 )
 moments = st.integers(-2 * DAY, 30 * DAY).map(lambda ms: NOW + ms)
 contracts = st.sampled_from(ALL_CONTRACTS)
@@ -194,7 +196,7 @@ EVERY_EVIDENCE: tuple[Evidence, ...] = (
     ResultIsFailure(RemoteError("e", "m")),
     *(DeadlinePassed(name, last_read=True) for name in DEADLINE_NAMES),
     FoundAtStart(),
-    FoundAtStart(backup_made_at=NOW - HOUR),
+    FoundInBackup(NOW - HOUR),
 )
 
 

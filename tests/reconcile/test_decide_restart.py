@@ -4,7 +4,7 @@ import pytest
 
 from reconcile.contract import Contract
 from reconcile.draft import next_action
-from reconcile.evidence import CancelAnswer, CancelAnswered, FoundAtStart, InputAnswer, InputAnswered
+from reconcile.evidence import CancelAnswer, CancelAnswered, FoundAtStart, FoundInBackup, InputAnswer, InputAnswered
 from reconcile.states import State
 from tests.reconcile.rows import (
     CANCEL,
@@ -103,12 +103,12 @@ def test_a_repeatable_send_is_sent_again_after_a_restart(state: State) -> None:
         (S.INPUT_GIVEN, "ended", "result_collecting", None),
     ],
 )
-@pytest.mark.parametrize("backup", [None, NOW - HOUR])
+@pytest.mark.parametrize("found", [FoundAtStart(), FoundInBackup(NOW - HOUR)])
 def test_a_send_that_is_not_repeatable_is_read_for_once(
-    state: State, word: str, to: str, reason: str | None, backup: int | None
+    state: State, word: str, to: str, reason: str | None, found: FoundAtStart | FoundInBackup
 ) -> None:
-    op = in_state(state, mark_at=SENT if backup is None else None, due_at=NOW + HOUR)
-    op = step(op, FoundAtStart(backup_made_at=backup)).operation
+    op = in_state(state, mark_at=SENT if isinstance(found, FoundAtStart) else None, due_at=NOW + HOUR)
+    op = step(op, found).operation
     assert op.state is state
     assert op.schedule.mark_at is None
     assert op.schedule.due_at == NOW

@@ -17,7 +17,7 @@ from reconcile.merkle import Tree
 from reconcile.notary import Notary
 from reconcile.states import State
 from reconcile.store import checkpoints
-from reconcile.store.audit.opening import look_at
+from reconcile.store.looking import look_at
 from reconcile.store.audit.verify import verify
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import Ground, beside, database_error, opened, operation, raising, read

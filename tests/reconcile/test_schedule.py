@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconcile.schedule import hint_ms, poll_delay_ms, read_time_ms, retry_after_ms
+from reconcile.schedule import MAX_TIME_MS, hint_ms, poll_delay_ms, read_time_ms, retry_after_ms, rfc3339
 
 HOUR = 3_600_000
 ONE_YEAR = 366 * 86_400_000
@@ -212,3 +212,13 @@ def test_any_rfc_3339_time_is_read_whatever_its_offset(seconds: int, offset_minu
 )
 def test_a_poll_hint_is_a_positive_wait_or_nothing(value: object, wait: int | None) -> None:
     assert hint_ms(value) == wait
+
+
+@given(st.integers(0, MAX_TIME_MS))
+def test_a_time_of_our_own_is_read_as_it_was_written(at: int) -> None:
+    assert read_time_ms(rfc3339(at, "milliseconds")) == at
+    assert read_time_ms(rfc3339(at)) == at - at % 1000
+
+
+def test_a_time_of_our_own_ends_with_a_z() -> None:
+    assert (rfc3339(NOW + 999), rfc3339(NOW, "milliseconds")) == ("2026-11-29T12:00:00Z", "2026-11-29T12:00:00.000Z")

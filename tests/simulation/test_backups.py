@@ -19,7 +19,7 @@ import pytest
 from daemon.standin.scenarios import find_scenario
 from reconcile.contract import Contract
 from reconcile.draft import Draft
-from reconcile.evidence import FoundAtStart
+from reconcile.evidence import FoundInBackup
 from reconcile.restored import Restored
 from reconcile.rules import restoring
 from tests.simulation import test_cancel_stories as cancelling
@@ -287,13 +287,13 @@ def with_cancels_sent_twice(monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
 
 def with_a_leave_that_lasts(monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
     """The configuration's leave to send again is taken once more."""
-    found_in_a_backup = restoring.found_in_a_backup
+    found_in_backup = restoring.found_in_backup
 
-    def forgets(draft: Draft, evidence: FoundAtStart) -> None:
-        found_in_a_backup(draft, evidence)
+    def forgets(draft: Draft, evidence: FoundInBackup) -> None:
+        found_in_backup(draft, evidence)
         draft.set(restored=False)
 
-    monkeypatch.setattr(restoring, "found_in_a_backup", forgets)
+    monkeypatch.setattr(restoring, "found_in_backup", forgets)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from reconcile.evidence import (
     Evidence,
     FinishedAtOnce,
     FoundAtStart,
+    FoundInBackup,
     InputAnswer,
     InputAnswered,
     InputAsked,
@@ -342,7 +343,7 @@ _PLAIN: Final[list[Evidence]] = [
     ResultIsFailure(RemoteError("e", "m")),
     FoundAtStart(),
     FoundAtStart(is_repeatable=True),
-    FoundAtStart(backup_made_at=NOW - HOUR),
+    FoundInBackup(NOW - HOUR),
 ]
 
 
