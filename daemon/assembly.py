@@ -235,7 +235,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
 def _move_in(config: Config, files: Files, dice: Dice) -> tuple[str, AuditKey]:
     """Folders and secrets of our own, only once the file was taken: a newer release's is left alone, and all by it."""
     files.prepare()
-    return own_secrets.api_token(config, dice), own_secrets.audit_key(config, dice)
+    return own_secrets.api_token(config, files, dice), own_secrets.audit_key(config, files, dice)
 
 
 def _caps(config: Config) -> Caps:

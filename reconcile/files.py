@@ -55,6 +55,15 @@ class FileWriter:
         # The descriptor is the thread's from here on: whoever is cancelled meanwhile must not close it.
         fd, self._fd = self._fd, -1
         await self._files.offload(lambda: self._settle(fd))
+        return self._written()
+
+    def finish_here(self) -> Written:
+        """The same on the loop, which it holds up: for what is small, before anybody is served. Raises: OSError."""
+        fd, self._fd = self._fd, -1
+        self._settle(fd)
+        return self._written()
+
+    def _written(self) -> Written:
         return Written(self._ref, self.bytes, self._digest.hexdigest())
 
     def discard(self) -> None:
@@ -110,6 +119,15 @@ class Files:
         temp = self._root / "tmp" / f"{self._count}-{ref.replace('/', '_')}"
         self.step("create", temp)
         return FileWriter(self, ref, temp)
+
+    def keep(self, ref: str, data: bytes) -> Written:
+        """A small file, whole and durable, before anybody is served. Raises: OSError."""
+        writer = self.create(ref)
+        try:
+            writer.write(data)
+            return writer.finish_here()
+        finally:
+            writer.discard()
 
     def path(self, ref: str) -> Path:
         """Where a finished file stands."""

@@ -208,6 +208,24 @@ async def test_a_token_that_others_can_read_stops_the_start(tmp_path: Path) -> N
     StateLock(folder).release()
 
 
+async def test_the_secrets_that_a_first_start_makes_are_durable_before_anything_stands_under_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut that takes the key's name away leaves checkpoints that nobody's key has signed."""
+    folder, synced = tmp_path / "state", list[int]()
+    plain = os.fsync
+
+    def sync(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        plain(fd)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    async with serving(folder):
+        made = [(folder / name).stat().st_ino for name in ("api-token", "audit.key")]
+        root = folder.stat().st_ino
+        assert synced[:4] == [made[0], root, made[1], root]
+
+
 @pytest.mark.parametrize(("content", "mode"), [("no key", 0o600), (AuditKey.made(b"k" * 32).pem(), 0o640)])
 async def test_an_audit_key_that_cannot_be_used_stops_the_start_and_stays_as_it_is(
     tmp_path: Path, content: str, mode: int

@@ -272,6 +272,20 @@ async def test_a_token_file_that_others_can_read_stops_the_start(tmp_path: Path,
     assert "somebody" not in str(told.value)
 
 
+@pytest.mark.parametrize("name", ["api-token", "audit.key"])
+async def test_a_secret_that_is_no_text_stops_the_start_and_stays_as_it_is(tmp_path: Path, name: str) -> None:
+    """Told as a configuration that cannot be used, with the file, and without what stands in it."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    (folder / name).write_bytes(b"somebody\xff\x00\xfe")
+    (folder / name).chmod(0o600)
+    with pytest.raises(ConfigError, match=name) as told:
+        async with running(folder):
+            pass
+    assert "somebody" not in repr(told.value.__cause__) + str(told.value)
+    assert (folder / name).read_bytes() == b"somebody\xff\x00\xfe"
+
+
 async def test_an_empty_token_file_stops_the_start_or_is_made_anew(tmp_path: Path) -> None:
     """What a crash between making the file and writing it leaves: nobody could come in, and nobody is told why."""
     folder = tmp_path / "state"

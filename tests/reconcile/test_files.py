@@ -122,6 +122,21 @@ async def test_a_cancelled_finish_closes_no_descriptor_that_somebody_else_has_go
     assert list((tmp_path / "state" / "tmp").iterdir()) == []
 
 
+def test_a_small_file_is_kept_at_once_by_the_same_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret whose name the power cut takes away is one under which things stand already."""
+    steps, synced = list[str](), list[int]()
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    root = tmp_path / "state"
+    files, _ = ready(root, hook=lambda step, _: steps.append(step))
+    written = files.keep("audit.key", b"key\n")
+    assert (written.ref, written.bytes) == ("audit.key", 4)
+    assert steps == ["create", "fsync", "rename", "fsync directory"]
+    assert synced == [(root / "audit.key").stat().st_ino, root.stat().st_ino]
+    assert ((root / "audit.key").read_bytes(), (root / "audit.key").stat().st_mode & 0o777) == (b"key\n", 0o600)
+    assert files.names("tmp") == []
+    assert files.under_way == set()
+
+
 async def test_what_was_begun_and_dropped_leaves_nothing(tmp_path: Path) -> None:
     """Twice is as good as once."""
     files, _ = ready(tmp_path / "state")

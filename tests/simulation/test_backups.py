@@ -186,7 +186,7 @@ def test_a_first_start_that_is_killed_anywhere_is_made_up_for_by_the_next(
     original = told(folder, story)
     backup = in_state(original, state)
     points = [CrashPoint(commit=(n, edge)) for n in range(1, 9) for edge in EDGES]
-    points += [CrashPoint(file_step=n) for n in range(1, 4)]
+    points += [CrashPoint(file_step=n) for n in range(1, 9)]
     points += [CrashPoint(step=n) for n in range(0, 60, 3)]
     for number, point in enumerate(points):
         for way in WAYS[:2]:

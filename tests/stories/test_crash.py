@@ -347,9 +347,11 @@ async def test_killed_again_at_the_first_commit_of_the_recovery_it_still_ends_ri
 async def test_killed_at_each_step_of_a_file_the_job_still_ends_once_and_right(
     undisturbed: Run, tmp_path: Path
 ) -> None:
-    """A half-written input is never sent, a half-written result is never served, and nothing stays in tmp/."""
+    """A half-written key signs nothing, a half-written input is never sent, a half-written result is never served, and
+    nothing stays in tmp/.
+    """
     steps = undisturbed.file_steps[0]
-    assert [step["step"] for step in steps] == ["create", "fsync", "rename", "fsync directory"] * 2, steps
+    assert [step["step"] for step in steps] == ["create", "fsync", "rename", "fsync directory"] * 3, steps
 
     runs = await _at_once(tmp_path, [(Kill(step["file_step"], "file"),) for step in steps])
 
