@@ -17,8 +17,8 @@ from reconcile.merkle import Tree
 from reconcile.notary import Notary
 from reconcile.states import State
 from reconcile.store import checkpoints
-from reconcile.store.looking import look_at
 from reconcile.store.audit.verify import verify
+from reconcile.store.looking import look_at
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import Ground, beside, database_error, opened, operation, raising, read
 from tests.reconcile.store.records import prune
