@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from reconcile.chain import GENESIS
 from reconcile.errors import SecretInvalid
 
+#: Of a public key (RFC 8032).
+_PUBLIC_BYTES: Final = 32
 #: Stands before what is signed, so that no signature made for something else can pass for one of a checkpoint.
 _CONTEXT: Final = b"reconciled checkpoint v1\n"
 
@@ -147,7 +149,12 @@ class AuditKey:
 
 
 def read_public_key(pem: str) -> str:
-    """The public key in a PEM text, or that of a private key in it, as base64. Raises: SecretInvalid."""
+    """The public key in a PEM text, or that of a private key in it, as base64; that itself does as well.
+
+    Raises: SecretInvalid.
+    """
+    if _is_public_text(pem.strip()):
+        return pem.strip()
     if "PRIVATE KEY" in pem:
         return AuditKey.read(pem).public_key
     try:
@@ -157,6 +164,14 @@ def read_public_key(pem: str) -> str:
     if not isinstance(key, Ed25519PublicKey):
         raise SecretInvalid("a public key, but none of Ed25519")
     return _public_text(key)
+
+
+def _is_public_text(text: str) -> bool:
+    """Whether it is a key as the log and the status tell it."""
+    try:
+        return len(base64.b64decode(text, validate=True)) == _PUBLIC_BYTES
+    except ValueError:
+        return False
 
 
 def fault_of(signed: SignedCheckpoint, before: SignedCheckpoint | None) -> str | None:

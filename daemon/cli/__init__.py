@@ -1,6 +1,7 @@
 """The command line: `reconciled COMMAND`. Each file holds a group of commands; exit codes stand in `exits`."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -32,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = build_parser().parse_args(argv)
         status: int = arguments.run(arguments)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader went away (`| head`): nothing is wrong
-        status = 0
+        sys.stderr.close()  # the reader went away (`| head`); what the status would have been, nobody knows
+        status = 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         status = 130
     return status

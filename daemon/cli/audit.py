@@ -143,7 +143,7 @@ def _verify_document(arguments: argparse.Namespace) -> int:
 def _bad(arguments: argparse.Namespace, file: Path, fault: str) -> int:
     if arguments.json:
         print(json.dumps({"ok": False, "file": str(file), "fault": words.clean(fault)}))
-    return calls.told(exits.NOT_SO, fault)
+    return calls.told(exits.NOT_SO, f"{file} is NOT as it was written: {fault}. There may be more; keep the file.")
 
 
 # ---- export ----

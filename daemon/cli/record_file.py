@@ -66,10 +66,12 @@ def trust(key_file: Path | None, file: Path | None, top: Section | None) -> Trus
     if configured is not None:
         return Trust(configured.public_key, "the configured audit.key")
     beside = None if file is None else file.parent / AUDIT_KEY_FILE
-    if beside is None or not beside.exists():
+    if beside is None:
         return Trust(None, "no key is known here")
     try:
         return Trust(_key_in(beside), str(beside))
+    except FileNotFoundError:
+        return Trust(None, "no key is known here")
     except (OSError, ValueError, SecretInvalid) as fault:
         return Trust(None, f"{beside} cannot be read: {_told(fault)}")
 

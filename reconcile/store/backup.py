@@ -189,6 +189,9 @@ def _refuse_to_replace(target: Path) -> None:
     """Before anything is copied; what comes there later is seen when the copy gets its name."""
     if os.path.lexists(target):
         raise _taken(target)
+    for ending in ("-wal", "-journal"):
+        if os.path.lexists(beside := f"{target}{ending}"):
+            raise FileExistsError(f"{beside} is of another file, and would be written into the copy: move it away")
 
 
 def _taken(target: Path) -> FileExistsError:

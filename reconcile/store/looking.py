@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from reconcile.errors import RecordDamaged, SchemaTooNew, StoreBusy, StoreError
-from reconcile.store.schema import READER_PRAGMAS, read_only_uri, refuse_stranger
+from reconcile.store.schema import READER_PRAGMAS, read_only_uri, refuse_foreign_journal, refuse_stranger
 
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ def look_at(path: Path, look: Callable[[sqlite3.Connection], T]) -> T:
     with path.open("rb"):  # no file, a folder, no right to read: the system's own words are the best
         pass
     path = path.resolve()  # beside the file itself, not beside a link to it, stands what is not in it yet
+    refuse_foreign_journal(path)
     if any(Path(f"{path}{ending}").exists() for ending in ("-wal", "-journal")):
         return _look(path, look, is_at_rest=False)
     before = _state_of(path)
@@ -63,7 +64,7 @@ def look_at(path: Path, look: Callable[[sqlite3.Connection], T]) -> T:
 def has_checkpoints(connection: sqlite3.Connection) -> bool:
     """Whether the file is of a release that signs checkpoints."""
     # Not by its version alone: a lower number there would hide them.
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checkpoints'").fetchone()
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checkpoints' COLLATE NOCASE").fetchone()
     return found is not None or refuse_stranger(connection) >= CHECKPOINTS_SINCE
 
 

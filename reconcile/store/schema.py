@@ -25,6 +25,8 @@ WRITER_PRAGMAS: Final = (
 )
 #: Openers that may meet over a fresh file; each waits for the others at most so many times. 20: arbitrary.
 MAX_OPENERS: Final = 20
+#: But for what SQLite itself keeps for its planner.
+OBJECTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_stat*'"
 READER_PRAGMAS: Final = ("PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON", "PRAGMA trusted_schema = OFF")
 
 
@@ -67,6 +69,13 @@ def migrations() -> list[tuple[int, str]]:
     return found
 
 
+def made() -> frozenset[tuple[str, ...]]:
+    """What this release makes of a fresh file: each object's type, name, table and text."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection)
+        return frozenset(connection.execute(OBJECTS))
+
+
 def prepare_writer(connection: sqlite3.Connection) -> None:
     """Bring a file to this release's schema. Raises: SchemaTooNew, before anything is written."""
     busy_timeout, *settings = WRITER_PRAGMAS
@@ -80,6 +89,23 @@ def prepare_writer(connection: sqlite3.Connection) -> None:
 def read_only_uri(path: str) -> str:
     """The URI that opens the file without the right to write or checkpoint (N43)."""
     return f"{Path(path).absolute().as_uri()}?mode=ro"
+
+
+def refuse_foreign_journal(path: Path) -> None:
+    """A `-wal` beside a copy is of another file, and whoever opened the copy would write it into that.
+
+    A copy is in rollback mode (bytes 18 and 19 of the header are 1), which a file of ours with a `-wal` never is.
+    Raises: SchemaTooNew.
+    """
+    journal = Path(f"{path}-wal")
+    if not (path.is_file() and journal.exists() and journal.stat().st_size):
+        return
+    with path.open("rb") as file:
+        header = file.read(20)
+    if header[18:20] == b"\x01\x01":
+        raise SchemaTooNew(
+            f"{path} is a copy, and {journal.name} beside it is of another file: move {path.name}-wal and -shm away"
+        )
 
 
 def refuse_stranger(connection: sqlite3.Connection, *, may_be_fresh: bool = False) -> int:
@@ -104,6 +130,7 @@ def refuse_stranger(connection: sqlite3.Connection, *, may_be_fresh: bool = Fals
 def _refuse_strangers(connection: sqlite3.Connection) -> None:
     """Look before anything is written, and under the write lock: another opener may be making the file just now."""
     path = str(connection.execute("PRAGMA database_list").fetchone()[2])
+    refuse_foreign_journal(Path(path))
     journal = Path(f"{path}-wal")
     if journal.exists() and journal.stat().st_size:
         # Left by a killed writer, of whatever release: the last writer that closes would write it into the file.

@@ -130,7 +130,11 @@ def test_a_damaged_record_exits_1_and_names_the_first_bad_row(record: Record) ->
     operation = record.one("SELECT operation_id FROM operations JOIN history ON operation_key = key WHERE position = 2")
     told = f"row 2 of {operation} (position 2): its hash does not fit"
     ended = run("verify", "--db", record.file)
-    assert (ended.status, ended.out, ended.err) == (1, "", f"reconciled: {told}\n")
+    assert (ended.status, ended.out, ended.err) == (
+        1,
+        "",
+        f"reconciled: {record.file} is NOT as it was written: {told}. There may be more; keep the file.\n",
+    )
     ended = run("verify", "--db", record.file, "--json")
     assert (ended.status, json.loads(ended.out)) == (1, {"ok": False, "file": str(record.file), "fault": told})
 
@@ -142,7 +146,7 @@ def test_a_damaged_page_is_told_in_words(record: Record) -> None:
     record.file.write_bytes(data)
     ended = run("verify", "--db", record.file)
     assert (ended.status, ended.out) == (1, "")
-    assert ended.err.startswith("reconciled: the file is damaged: database disk image is malformed (near ")
+    assert "NOT as it was written: the file is damaged: database disk image is malformed (near " in ended.err
 
 
 def test_what_somebody_wrote_into_the_file_reaches_no_terminal_as_it_is(record: Record) -> None:
@@ -484,7 +488,7 @@ def test_an_export_that_was_edited_exits_1_and_names_the_first_bad_row(record: R
     (tmp_path / "edited.json").write_text(json.dumps(document))
     ended = run("verify", "--export", tmp_path / "edited.json")
     assert (ended.status, ended.out) == (1, "")
-    assert ended.err.startswith(f"reconciled: row 2 of {record.operation} (position ")
+    assert f"NOT as it was written: row 2 of {record.operation} (position " in ended.err
 
 
 def test_an_export_is_the_same_on_stdout_and_in_a_file(record: Record, tmp_path: Path) -> None:
@@ -525,3 +529,16 @@ def test_a_place_that_cannot_be_written_exits_2(record: Record) -> None:
     ended = run("export", record.operation, "--db", record.file, "-o", "/nowhere/x.json")
     assert (ended.status, ended.out) == (2, "")
     assert "/nowhere/x.json: cannot be written: No such file or directory" in ended.err
+
+
+def test_a_reader_that_goes_away_makes_no_good_record_of_a_bad_one(record: Record) -> None:
+    """`audit verify | true` under pipefail."""
+    record.do("UPDATE history SET reason = 'so it was' WHERE position = 2")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-u", "-m", "daemon", "audit", "verify", "--json", "--db", str(record.file)]
+    with os.fdopen(writing, "wb") as gone:
+        ended = subprocess.run(
+            command, stdout=gone, stderr=gone, env=ENVIRON, cwd=Path(__file__).parents[2], check=False, timeout=60
+        )
+    assert ended.returncode != 0

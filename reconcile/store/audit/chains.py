@@ -13,6 +13,7 @@ from typing import Any, Final
 from reconcile.chain import Chain
 from reconcile.errors import RecordDamaged, Unreadable
 from reconcile.fold import Fold, read_facts
+from reconcile.states import TERMINAL
 from reconcile.store import rows
 from reconcile.store.audit.signed import Signed, must
 from reconcile.store.audit.whereabouts import Whereabouts
@@ -23,9 +24,10 @@ HISTORY: Final = (
     " h.remote_job_id, h.reason, h.facts, h.hash, i.operation_key, i.seq, i.position FROM history i"
     " LEFT JOIN history h ON h.position = i.position ORDER BY i.operation_key, i.seq"
 )
-OPERATIONS: Final = rows.SELECT_ANY + "ORDER BY o.key"
+#: Without the schedule, which says nothing of the past; files of the first hours have other columns there.
+OPERATIONS: Final = f"SELECT {', '.join(f'o.{name}' for name in rows.COLUMNS)} FROM operations o ORDER BY o.key"
 #: Where the walk's own columns stand in a row of `HISTORY`, and where the last of the hashed ones ends.
-_KIND, _TO_STATE, _FACTS, _HASHED, _HASH, _KEY, _SEQ, _POSITION = 5, 7, 11, 12, 12, 13, 14, 15
+_AT, _KIND, _FROM_STATE, _TO_STATE, _FACTS, _HASHED, _HASH, _KEY, _SEQ, _POSITION = 3, 5, 6, 7, 11, 12, 12, 13, 14, 15
 _LEAF: Final = "SELECT seq, head FROM heads WHERE checkpoint = ? AND operation_id = ?"
 #: A signed head that is not, or is no longer, a row of its operation's chain under that checkpoint.
 _UNMET: Final = (
@@ -90,7 +92,7 @@ def one(connection: sqlite3.Connection, key: int) -> Iterator[tuple[Any, ...]]:
 class _OneChain(Chain):
     """A chain that is met with what the checkpoints signed of it, and that folds to its operation's row."""
 
-    __slots__ = ("_connection", "_fold", "_signed", "_signed_up_to", "met")
+    __slots__ = ("_connection", "_ended_at", "_fold", "_signed", "_signed_up_to", "met")
 
     def __init__(self, connection: sqlite3.Connection, operation_id: str, signed: Signed) -> None:
         super().__init__(operation_id)
@@ -99,6 +101,8 @@ class _OneChain(Chain):
         self._signed = signed
         #: The last position that is covered by the checkpoint over the chain's last row.
         self._signed_up_to = 0
+        #: When it moved to an end.
+        self._ended_at: object = None
         self.met = 0
 
     def __str__(self) -> str:
@@ -115,10 +119,20 @@ class _OneChain(Chain):
             self._meet(*before)
             number = self._signed.covering(position)
             self._signed_up_to = self._signed.positions[number - 1] if number <= self._signed.count else sys.maxsize
+        if row[_KIND] == "move":
+            self._follow(row[_FROM_STATE], row[_TO_STATE], row[_AT])
         try:
             self._fold.take(row[_KIND], row[_TO_STATE], read_facts(row[_FACTS]))
         except _UNREADABLE as fault:
             raise RecordDamaged(f"{self.last}: its facts cannot be read") from fault
+
+    def _follow(self, from_state: object, to_state: object, at: object) -> None:
+        """A move begins where the last one ended, and none leaves an end (N7, N8)."""
+        if from_state != self._fold.state:
+            raise RecordDamaged(f"{self.last}: it moves out of {from_state}, and {self._fold.state} stood there")
+        if from_state in TERMINAL:
+            raise RecordDamaged(f"{self.last}: it moves out of {from_state}, which is an end")
+        self._ended_at = at if to_state in TERMINAL and from_state is not None else None
 
     def finish(self, raw: tuple[Any, ...]) -> None:
         """The chain has ended: its operation's row must agree. Raises: RecordDamaged."""
@@ -132,6 +146,8 @@ class _OneChain(Chain):
             difference = self._fold.difference(rows.load(raw)[1])
         except _UNREADABLE as fault:
             raise RecordDamaged(f"the row of {self.operation_id}: it cannot be read as an operation") from fault
+        if difference is None and self._ended_at is not None and named["completed_at"] != self._ended_at:
+            difference = f"its completed_at is {named['completed_at']}, and its history tells {self._ended_at}"
         if difference is not None:
             raise RecordDamaged(f"the row of {self.operation_id}: {difference}")
 

@@ -167,6 +167,8 @@ def _pruned(connection: sqlite3.Connection, signed: Signed, whereabouts: Whereab
             raise RecordDamaged(f"{name}: it is told to be pruned, and it is there")
         if number is not None and type(number) is not int:
             raise RecordDamaged(f"{name}: a value in its row has another type than was written")
+        if number is not None and not 1 <= number <= signed.count + 1:  # one more: a signing that was broken off
+            raise RecordDamaged(f"{name}: checkpoint {number} is told to sign that, and there will never be such a one")
         signed.pruned, signed.pruned_rows = signed.pruned + 1, signed.pruned_rows + seq
         signed.unsigned_prunings += number is None or number > signed.count
 

@@ -15,7 +15,7 @@ from reconcile.store.audit.signed import Signed
 from reconcile.store.audit.whereabouts import Whereabouts
 from reconcile.store.checkpoints import LAST_POSITION
 from reconcile.store.looking import DATABASE_FAULTS, has_checkpoints, told
-from reconcile.store.schema import refuse_stranger
+from reconcile.store.schema import OBJECTS, made, migrations, refuse_stranger
 
 #: From the table itself: a damaged index must not hide rows.
 COUNTED: Final = "SELECT count(*) FROM history NOT INDEXED"
@@ -74,6 +74,8 @@ def _verify(
     connection: sqlite3.Connection, whereabouts: Whereabouts, trusted: Collection[str], noted: Collection[str]
 ) -> Verified:
     schema, is_signing = refuse_stranger(connection), has_checkpoints(connection)
+    if schema == len(migrations()):  # an older one is brought to it before anything is written
+        _objects(connection)
     last = _last_given(connection)
     whereabouts.whole = last
     if is_signing:
@@ -99,6 +101,17 @@ def _verify(
         unsigned_prunings=seen.unsigned_prunings,
         of_other_keys=spans_of_others(seen.spans, seen.newest),
     )
+
+
+def _objects(connection: sqlite3.Connection) -> None:
+    """Tables, views, indexes and triggers as this release makes them: others could show another record, or change it.
+
+    A trigger that is not there changes nothing; what it would have refused shows in the rows. Raises: RecordDamaged.
+    """
+    there, meant = set(connection.execute(OBJECTS)), made()
+    missing = {each for each in meant - there if each[0] != "trigger"}
+    for kind, name, *_ in sorted(missing | (there - meant), key=repr):
+        raise RecordDamaged(f"the {kind} {name}: it is not, or is no longer, as this release makes it")
 
 
 def _last_given(connection: sqlite3.Connection) -> int:

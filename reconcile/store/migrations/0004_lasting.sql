@@ -91,7 +91,7 @@ CREATE TRIGGER only_what_is_signed_is_pruned BEFORE INSERT ON pruned
 WHEN NOT EXISTS (SELECT 1 FROM operations o JOIN heads h ON h.checkpoint = NEW.behind
         AND h.operation_id = o.operation_id AND h.seq = o.seq AND h.head = o.head
     WHERE o.operation_id = NEW.operation_id AND o.seq = NEW.seq AND o.head = NEW.head
-        AND o.completed_at IS NOT NULL)
+        AND o.completed_at IS NOT NULL) OR NEW.checkpoint IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'only an ended operation whose last head is signed is pruned');
 END;

@@ -247,7 +247,8 @@ def a_row_was_appended(copy: Copy) -> str:
     ((last,),) = copy.rows("SELECT max(position) FROM history")
     row[0], row[2] = last + 1, row[2] + 1
     _insert(copy, key, row, fields_hash(digest, row))
-    return named(row[2], row[1], row[0]) + f": the chain has {row[2]} rows, only {row[2] - 1} were recorded"
+    told = f"the chain has {row[2]} rows, only {row[2] - 1} were recorded|it moves out of "
+    return named(row[2], row[1], row[0]) + f": ({told})"
 
 
 def a_row_was_inserted_for_no_operation(copy: Copy) -> str:

@@ -27,7 +27,7 @@ from reconcile.store import schema
 from reconcile.store.audit import chains, signed, verify
 from reconcile.store.looking import look_at
 from tests.reconcile.store.damages import DAMAGES
-from tests.reconcile.store.ground import content, look, opened, operation, read, together
+from tests.reconcile.store.ground import beside, content, look, opened, operation, read, together
 from tests.reconcile.store.records import (
     KEY,
     OTHER_KEY,
@@ -428,7 +428,7 @@ async def test_a_file_of_before_checkpoints_is_verified_for_what_it_has(path: Pa
         checked(worse.path)
     with contextlib.closing(sqlite3.connect(copy.path)) as connection:
         connection.execute("PRAGMA user_version = 4")
-    with pytest.raises(RecordDamaged, match="the file is damaged: no such table"):
+    with pytest.raises(RecordDamaged, match=r"the file is damaged: no such table|as this release makes it"):
         checked(copy.path)
 
 
@@ -463,3 +463,74 @@ async def test_what_the_writer_holds_in_its_journal_is_verified_too(path: Path) 
             (path.parent / "copy").mkdir(exist_ok=True)
             shutil.copyfile(path.with_name(name), path.parent / "copy" / name)
     assert checked(path.parent / "copy" / "reconciled.db").rows == 1
+
+
+# ---- what else somebody may have written -----------------------------------------------------------------------------
+
+
+def _forge(path: Path, sql: str) -> None:
+    """By somebody who takes no notice of triggers, and puts them back."""
+    with beside(path, writes=True) as connection:
+        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(sql)
+        for _, text in triggers:
+            connection.execute(text)
+
+
+async def _signed_and_pruned(path: Path) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, State.FAILED), operation(2))
+        await notary(ground).sign()
+    prune(path, "op_1")
+
+
+@pytest.mark.parametrize("number", [0, -3, 3, 9_999_999])
+async def test_a_pruning_that_no_checkpoint_will_ever_sign_is_told(path: Path, number: int) -> None:
+    """Else an operation could be taken away for good, and nothing would ever tell of it."""
+    await _signed_and_pruned(path)
+    checked(path)
+    _forge(path, f"UPDATE pruned SET checkpoint = {number}")
+    with pytest.raises(RecordDamaged, match=rf"the pruned operation op_1: checkpoint {number} is told to sign that"):
+        checked(path)
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        (
+            "DROP VIEW present; CREATE VIEW present AS SELECT * FROM operations WHERE leaving = 0 AND key > 0",
+            "the view present: it is not",
+        ),
+        ("CREATE TABLE more (x)", "the table more: it is not"),
+        ("CREATE VIEW endless AS SELECT 1", "the view endless: it is not"),
+        (
+            "CREATE TRIGGER planted AFTER INSERT ON history BEGIN UPDATE operations SET leaving = 0; END",
+            "the trigger planted: it is not",
+        ),
+        ("DROP INDEX operations_by_end", "the index operations_by_end: it is not"),
+        ("ALTER TABLE checkpoints RENAME TO checks", "the (index|table) [a-z_]+: it is not"),
+    ],
+)
+async def test_what_this_release_does_not_make_of_a_file_is_told(path: Path, sql: str, told: str) -> None:
+    """A view in place of another shows another record; a trigger writes one."""
+    await _signed_and_pruned(path)
+    with beside(path, writes=True) as connection:
+        connection.executescript(sql)
+    with pytest.raises(RecordDamaged, match=told):
+        checked(path)
+
+
+async def test_another_time_of_the_end_is_told(path: Path) -> None:
+    """It decides when an operation may go."""
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        await ground.apply(1, read("failed"))
+        ended = (await ground.get(1)).completed_at
+        await notary(ground).sign()
+    assert ended is not None
+    checked(path)
+    _forge(path, "UPDATE operations SET completed_at = 1")
+    with pytest.raises(RecordDamaged, match=f"the row of op_1: its completed_at is 1, and its history tells {ended}"):
+        checked(path)

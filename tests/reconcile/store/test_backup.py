@@ -14,6 +14,7 @@ from reconcile.errors import RecordDamaged, SchemaTooNew, StoreBusy
 from reconcile.states import State
 from reconcile.store import schema
 from reconcile.store.backup import PART, STEP_PAGES, Copied, back_up
+from reconcile.store.looking import look_at
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import TABLES, Ground, beside, content, dump, event, look, opened, operation
 from tests.reconcile.store.test_audit import as_somebody
@@ -359,3 +360,38 @@ async def test_a_copy_opens_as_any_file_and_tells_that_it_is_a_backup(ground: Gr
         await copy.store.record.settle_backup()
         assert await copy.store.record.backup_made_at() is None
     assert await ground.store.record.backup_made_at() is None
+
+
+# ---- journals of another file ----------------------------------------------------------------------------------------
+
+
+def put_beside(path: Path, ending: str, data: bytes) -> None:
+    Path(f"{path}{ending}").write_bytes(data)
+
+
+async def test_a_copy_beside_the_journal_of_another_file_is_opened_by_nobody(ground: Ground, target: Path) -> None:
+    """Restored over a directory that was killed: SQLite would write the journal into the copy, and the mark be lost."""
+    back_up(ground.path, target, made_at=NOW)
+    copy = content(target)
+    put_beside(target, "-wal", content(Path(f"{ground.path}-wal")))
+    said = "is a copy, and copy.db-wal beside it is of another file: move copy.db-wal and -shm away"
+    with pytest.raises(SchemaTooNew, match=said):
+        async with opened(target):
+            pass
+    with pytest.raises(SchemaTooNew, match=said):
+        look_at(target, lambda _: None)
+    with pytest.raises(SchemaTooNew, match=said):
+        back_up(target, target.with_name("x"), made_at=NOW)
+    assert content(target) == copy
+    assert names(target.parent) == ["copy.db", "copy.db-wal"]
+    Path(f"{target}-wal").unlink()  # noqa: ASYNC240 - a test's own
+    async with opened(target) as restored:
+        assert await restored.store.record.backup_made_at() == NOW
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-journal"])
+async def test_no_copy_is_made_beside_the_journal_of_another_file(ground: Ground, target: Path, ending: str) -> None:
+    put_beside(target, ending, b"of another file")
+    with pytest.raises(FileExistsError, match=f"copy.db{ending} is of another file"):
+        back_up(ground.path, target, made_at=NOW)
+    assert names(target.parent) == [f"copy.db{ending}"]
