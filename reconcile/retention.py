@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from reconcile.files import Files
 from reconcile.model import UnixMs
+from reconcile.rest import rest
 from reconcile.seams import Clock
 from reconcile.store.pruned_events import EventPruning, IdsKept
 from reconcile.store.pruning import Leaving, Pruned, Pruning
@@ -21,14 +22,9 @@ _DAY_MS: Final = 86_400_000
 MIN_IDS_MS: Final = 7 * _DAY_MS
 #: Deliveries that no operation was found for are kept this long, ms. 30 d: the interface's own.
 UNMATCHED_MS: Final = 30 * _DAY_MS
-#: A rest between two slices is so many times what the slice took, so that others are given more time the busier the
-#: disk is. 2: measured beside 200 writes a second; the p99 of their answers stays below twice what it is without.
-REST: Final = 2
 #: Seconds of a round that pruning takes at most. 1800: half a round, so that no checkpoint waits for a backlog, with
 #: which the next round goes on.
 LONGEST_SECONDS: Final = 1800
-#: Seconds that a rest takes at least. 0.01: arbitrary, a few transactions of everybody else.
-MIN_REST_SECONDS: Final = 0.01
 
 
 @dataclass(slots=True)
@@ -103,15 +99,8 @@ class Retention:
             if count == 0:
                 break
             sum_of_all += count
-            await self._rest(self._clock.monotonic() - began, stop)
+            await rest(self._clock.monotonic() - began, stop)
         return sum_of_all
-
-    async def _rest(self, took_seconds: float, stop: asyncio.Event) -> None:
-        try:
-            async with asyncio.timeout(max(MIN_REST_SECONDS, REST * took_seconds)):
-                await stop.wait()
-        except TimeoutError:
-            pass
 
     async def _remove_files(self, leaving: tuple[Leaving, ...]) -> None:
         """After their rows: a crash in between leaves files that no row names, which the next tidying finds."""

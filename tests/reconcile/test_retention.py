@@ -14,7 +14,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from reconcile import retention
+from reconcile import rest
 from reconcile.errors import StoreBroken, StoreBusy
 from reconcile.files import Files
 from reconcile.retention import Retention
@@ -111,7 +111,7 @@ async def test_between_two_slices_the_writer_is_left_to_others_for_longer_the_lo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rests: list[float] = []
-    for takes, expected in ((0.5, 0.5 * retention.REST), (0.0, retention.MIN_REST_SECONDS)):
+    for takes, expected in ((0.5, 0.5 * rest.REST), (0.0, rest.MIN_REST_SECONDS)):
         clock = Clock()
         loop, _ = keeper(Record(clock, slices=2, takes_seconds=takes), tmp_path, clock)
         plain = asyncio.timeout
@@ -130,7 +130,7 @@ async def test_between_two_slices_the_writer_is_left_to_others_for_longer_the_lo
 async def test_a_stop_ends_a_rest_at_once_and_what_was_done_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "MIN_REST_SECONDS", 3600)
+    monkeypatch.setattr(rest, "MIN_REST_SECONDS", 3600)
     clock, stop = Clock(), asyncio.Event()
     record = Record(clock, slices=10)
     loop, capture = keeper(record, tmp_path, clock)
@@ -147,7 +147,7 @@ async def test_a_backlog_is_left_to_the_next_round_when_half_of_this_one_is_over
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else no checkpoint would be signed while a million go."""
-    monkeypatch.setattr(retention, "REST", 0)
+    monkeypatch.setattr(rest, "REST", 0)
     clock = Clock()
     record = Record(clock, slices=1_000, takes_seconds=600)
     one, capture = keeper(record, tmp_path, clock)

@@ -68,7 +68,7 @@ def _fails_at(path: Path, statement: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[:-1])  # the newest is left as it is
 def test_an_upgrade_that_fails_at_any_statement_leaves_the_file_as_it_was(
     name: str, upgraded: dict[str, tuple[Stand, Stand]], folder: Path
 ) -> None:
