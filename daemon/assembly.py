@@ -37,7 +37,7 @@ from reconcile.retention import Retention
 from reconcile.seams import Clock, Dice, Meters, Supervisor
 from reconcile.start import Starter
 from reconcile.store.events import HasRead
-from reconcile.store.schema import Opener
+from reconcile.store.schema import Opener, newest
 from reconcile.store.store import Store, open_store
 from reconcile.store.writer import Hooks
 from reconcile.sweep import Sweeper
@@ -140,6 +140,8 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         on_done=reporter,
         hooks=seams.hooks,
     )
+    if store.found_schema not in (0, newest()):
+        seams.log.info("upgraded", from_schema=store.found_schema, to_schema=newest())
     async with AsyncExitStack() as undo:
         undo.push_async_callback(store.close)
         token, audit_key = _move_in(config, files, seams.dice)

@@ -69,6 +69,11 @@ def migrations() -> list[tuple[int, str]]:
     return found
 
 
+def newest() -> int:
+    """The schema of this release."""
+    return len(migrations())
+
+
 def made() -> frozenset[tuple[str, ...]]:
     """What this release makes of a fresh file: each object's type, name, table and text."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
@@ -76,14 +81,17 @@ def made() -> frozenset[tuple[str, ...]]:
         return frozenset(connection.execute(OBJECTS))
 
 
-def prepare_writer(connection: sqlite3.Connection) -> None:
-    """Bring a file to this release's schema. Raises: SchemaTooNew, before anything is written."""
+def prepare_writer(connection: sqlite3.Connection) -> int:
+    """Bring a file to this release's schema; gives the one that it had, 0 for a fresh file.
+
+    Raises: SchemaTooNew, before anything is written.
+    """
     busy_timeout, *settings = WRITER_PRAGMAS
     connection.execute(busy_timeout).fetchall()
     _refuse_strangers(connection)
     for setting in settings:
         _set(connection, setting)
-    migrate(connection)
+    return migrate(connection)
 
 
 def read_only_uri(path: str) -> str:
@@ -119,9 +127,8 @@ def refuse_stranger(connection: sqlite3.Connection, *, may_be_fresh: bool = Fals
         return 0
     if application != APPLICATION_ID:
         raise SchemaTooNew("this is no database of ours, or its first page is damaged")
-    newest = len(migrations())
-    if version > newest:
-        raise SchemaTooNew(f"the file has schema {version}, this release knows {newest}: use the newer release")
+    if version > newest():
+        raise SchemaTooNew(f"the file has schema {version}, this release knows {newest()}: use the newer release")
     if version < 1:
         raise SchemaTooNew(f"the file has schema {version}, which no release wrote: its first page is damaged")
     return version
@@ -156,10 +163,10 @@ def _set(connection: sqlite3.Connection, setting: str) -> None:
     connection.execute(setting).fetchall()
 
 
-def migrate(connection: sqlite3.Connection) -> None:
+def migrate(connection: sqlite3.Connection) -> int:
     """Everything that a file of ours lacks, in one transaction with the version: a file half-way is of no release.
 
-    Nothing where another opener has done it.
+    Nothing where another opener has done it. Gives the version that it had.
     """
     known = migrations()
     with _transaction(connection) as done:
@@ -167,13 +174,14 @@ def migrate(connection: sqlite3.Connection) -> None:
         scripts = [*early.mends(connection, version), *(script for number, script in known if number > version)]
         if not scripts:
             done("ROLLBACK")
-            return
+            return version
         for script in scripts:
             for statement in _statements(script):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(known)}")
         done("COMMIT")
+    return version
 
 
 @contextmanager

@@ -320,6 +320,11 @@ class Store:
         return self._group.commits
 
     @property
+    def found_schema(self) -> int:
+        """The schema that the file had when it was opened; 0: a fresh one."""
+        return self._group.found_schema
+
+    @property
     def is_writable(self) -> bool:
         """Whether writes are taken."""
         return self._group.is_open

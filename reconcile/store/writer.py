@@ -74,6 +74,8 @@ class _Inbox:
 
     hooks: Hooks
     batch: list[_Write] = field(default_factory=list)
+    #: The schema that the file had when it was opened; 0: a fresh one.
+    found_schema: int = 0
 
 
 class BatchConnection(sqlite3.Connection):
@@ -197,6 +199,11 @@ class GroupCommit:
         self.commits = 0
 
     @property
+    def found_schema(self) -> int:
+        """The schema that the file had when it was opened; 0: a fresh one."""
+        return self._inbox.found_schema
+
+    @property
     def is_open(self) -> bool:
         """Whether writes are taken."""
         return self.broken is None and not self._closing
@@ -283,7 +290,7 @@ async def open_writer(
         connection = BatchConnection(*args, **kwargs)
         connection.inbox = inbox
         try:
-            prepare_writer(connection)
+            inbox.found_schema = prepare_writer(connection)
         except BaseException:
             connection.close()
             raise

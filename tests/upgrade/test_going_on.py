@@ -157,6 +157,8 @@ def test_every_operation_of_a_kept_file_comes_to_its_end_or_asks_a_person(name: 
     life = world.live(until=Person())
 
     assert (life.ended, life.stalled, life.troubles) == (True, False, [])
+    upgraded = [(line["from_schema"], line["to_schema"]) for line in life.log if line["event"] == "upgraded"]
+    assert upgraded == ([] if name == NAMES[-1] else [(int(name[0]), int(NAMES[-1]))])
     assert _stories(world) == {story: ENDS.get((story, state)) or ENDS[story] for story, state in before.items()}
     assert held.items() <= _jobs(world).items()
     created = Counter(json.loads(sent.body)["metadata"]["story"] for sent in world.provider.log.arrivals if sent.body)

@@ -15,7 +15,7 @@ from reconcile.store.audit.signed import Signed
 from reconcile.store.audit.whereabouts import Whereabouts
 from reconcile.store.checkpoints import LAST_POSITION
 from reconcile.store.looking import DATABASE_FAULTS, has_checkpoints, told
-from reconcile.store.schema import OBJECTS, made, migrations, refuse_stranger
+from reconcile.store.schema import OBJECTS, made, newest, refuse_stranger
 
 #: From the table itself: a damaged index must not hide rows.
 COUNTED: Final = "SELECT count(*) FROM history NOT INDEXED"
@@ -74,7 +74,7 @@ def _verify(
     connection: sqlite3.Connection, whereabouts: Whereabouts, trusted: Collection[str], noted: Collection[str]
 ) -> Verified:
     schema, is_signing = refuse_stranger(connection), has_checkpoints(connection)
-    if schema == len(migrations()):  # an older one is brought to it before anything is written
+    if schema == newest():  # an older one is brought to it before anything is written
         _objects(connection)
     last = _last_given(connection)
     whereabouts.whole = last
