@@ -182,6 +182,10 @@ class Files:
         leads_away = "/" in ref and path.is_symlink()
         return sorted(entry.name for entry in path.iterdir()) if path.is_dir() and not leads_away else []
 
+    def make(self, ref: str) -> None:
+        """Make a folder where there is none. Raises: OSError."""
+        self.path(ref).mkdir(mode=0o700, parents=True, exist_ok=True)
+
     def leftovers(self) -> list[str]:
         """What stands in tmp/ and nobody is writing: a disk that was full left it there."""
         return [f"tmp/{name}" for name in self.names("tmp") if name not in self.under_way]

@@ -8,7 +8,7 @@ tidied away, and the log tells of it. Only then the mark goes: a start that is k
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from reconcile.evidence import FoundInBackup
 from reconcile.files import Files
@@ -17,10 +17,7 @@ from reconcile.model import Operation, UnixMs
 from reconcile.peer import Peer
 from reconcile.seams import Clock, Supervisor
 from reconcile.store.store import Store
-from reconcile.unnamed import Unnamed
-
-#: Where files go that no operation of the backup names: results of the lost time may not be had anywhere else.
-UNCLAIMED: Final = "unclaimed"
+from reconcile.unnamed import UNCLAIMED, Unnamed
 
 
 class Restored:
@@ -84,6 +81,7 @@ class Restored:
     async def _set_aside(self) -> int:
         """How many files and folders of the lost time there were."""
         unnamed = Unnamed(self._store, self._files)
+        self._files.make(UNCLAIMED)  # it stands there from now on: what is brought here later goes to it as well
         found = await unnamed.look()
         count = 0
         async for refs in unnamed.files(found):

@@ -14,6 +14,9 @@ from reconcile.files import Files
 from reconcile.model import Operation
 from reconcile.store.store import Store
 
+#: Where files go that no operation of a restored backup names: results of the lost time may not be had anywhere else.
+#: As long as it stands there, none is removed.
+UNCLAIMED: Final = "unclaimed"
 #: Operations that the file is asked for at once. 500: arbitrary, a few ms.
 AT_ONCE: Final = 500
 

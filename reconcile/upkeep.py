@@ -14,7 +14,7 @@ from reconcile.retention import Retention
 from reconcile.seams import Clock
 from reconcile.states import State
 from reconcile.store.store import Store
-from reconcile.unnamed import Found, Unnamed
+from reconcile.unnamed import UNCLAIMED, Found, Unnamed
 
 #: Seconds between two rounds. 1 h: what may be lost at the end of a chain without a trace is at most so young.
 ROUND_SECONDS: Final = 3600
@@ -134,7 +134,14 @@ class Upkeep:
         await self._remove(again)
 
     async def _remove(self, refs: list[str]) -> None:
-        """Remove files that no row names, and tell: whoever brought them here would look for them."""
-        if refs:
-            await self._files.remove_all(refs)
-            self._log.info("files_removed", count=len(refs), first=refs[:FEW])
+        """Remove files that no row names, and tell: whoever brought them here would look for them.
+
+        Of a file that was restored they may be of the lost time: they are put with the others of it.
+        """
+        kept = [ref for ref in refs if not ref.startswith("tmp/")] if self._files.path(UNCLAIMED).is_dir() else []
+        if kept:
+            await self._files.offload(lambda: self._files.set_aside(kept, UNCLAIMED))
+            self._log.info("files_unclaimed", count=len(kept), first=kept[:FEW])
+        if gone := [ref for ref in refs if ref not in kept]:
+            await self._files.remove_all(gone)
+            self._log.info("files_removed", count=len(gone), first=gone[:FEW])

@@ -333,6 +333,29 @@ async def test_a_part_that_fails_is_told_and_keeps_no_other_but_what_is_not_sign
     assert [entry for entry in capture.entries if entry["log_level"] == "info"] == [removed]
 
 
+async def test_what_is_brought_to_a_restored_file_later_is_put_with_the_rest_of_the_lost_time(tmp_path: Path) -> None:
+    """Who starts a restored backup first and then finds that `results/` is missing brings it now."""
+    root = tmp_path / "state"
+    async with opened(tmp_path / "reconciled.db") as ground:
+        files = Files(root, Inline())
+        files.prepare()
+        files.make("unclaimed")
+        keeping, capture = rounds(ground.store, files, [])
+        put(root, "results/op_gone/1/0.jsonl", "spool/op_gone.jsonl", "tmp/9-half")
+        await keeping.look()
+        await keeping.tidy(asyncio.Event())
+        for _ in range(2):
+            await keeping._round(asyncio.Event())
+    kept = {"results/op_gone/1/0.jsonl", "spool/op_gone.jsonl"}
+    assert {str(path.relative_to(root / "unclaimed")) for path in (root / "unclaimed").rglob("*.jsonl")} == kept
+    assert not (root / "results" / "op_gone").exists()
+    assert not (root / "tmp" / "9-half").exists()
+    assert [(entry["event"], entry["count"]) for entry in capture.entries if "count" in entry] == [
+        ("files_unclaimed", 2),
+        ("files_removed", 1),
+    ]
+
+
 async def test_a_link_among_the_results_is_one_entry_and_what_it_leads_to_is_let_alone(tmp_path: Path) -> None:
     """S36: brought in by whoever copied a folder back."""
     root, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
