@@ -19,7 +19,7 @@ from daemon.local_api import WrongUsage
 from handlers.bodies import rfc3339
 from reconcile import exported
 from reconcile.checkpoint import SignedCheckpoint, SignedSpan
-from reconcile.errors import ConfigError, NotRecorded, RecordDamaged, SchemaTooNew, StoreError, Unreadable
+from reconcile.errors import ConfigError, NotRecorded, RecordDamaged, SchemaTooNew, StoreBusy, StoreError, Unreadable
 from reconcile.exported import Checked
 from reconcile.store.audit.export import export
 from reconcile.store.audit.verify import Verified, verify
@@ -37,7 +37,9 @@ def add_commands(commands: Any) -> None:
         "verify",
         help="whether the record is as it was written",
         description="Walk the whole record, beside a daemon that runs or without one, and name the first bad row.",
-        epilog="Exit status: 0 it is as it was written, 1 it is not, 2 this is no file of ours or of a newer release."
+        epilog="What is proven is every history, and with it each operation's state, job, outcome and deadlines."
+        " Exit status: 0 it is as it was written, 1 it is not, 2 wrong usage, or this is no file of ours or of a newer"
+        " release, 69 it cannot be read now, 78 the configuration."
         " With --key FILE a record without any checkpoint is not: nothing in it is signed with that key."
         " Note the hash of a checkpoint from the log (event `checkpoint`) elsewhere: --checkpoint HASH then shows a"
         " record whose end was cut off.",
@@ -55,9 +57,11 @@ def add_commands(commands: Any) -> None:
         help="one operation's whole evidence as JSON that verifies by itself",
         description="Write one operation's whole evidence as one JSON document: its history as it is hashed, the"
         " checkpoints that signed it, requests, observations, events and items.",
-        epilog="`audit verify --export FILE --key PUBLIC` verifies it, anywhere.",
+        epilog="`audit verify --export FILE --key PUBLIC` verifies it, anywhere: the history, and what follows from it."
+        " Exit status: 0, 1 there is none of that id, or its evidence does not hold, 2 wrong usage, 69 the file cannot"
+        " be read now, 78 the configuration.",
     )
-    parser.add_argument("id")
+    parser.add_argument("id", help="an operation")
     record_file.add_arguments(parser)
     parser.add_argument("-o", dest="output", type=Path, metavar="FILE", help="write it there; default: stdout")
     parser.set_defaults(run=lambda arguments: _run(_export, arguments))
@@ -87,7 +91,9 @@ def _look(path: Path, look: Callable[[sqlite3.Connection], Any]) -> Any:
     except FileNotFoundError as fault:
         raise WrongUsage(f"{path}: there is no such file") from fault
     except OSError as fault:
-        raise WrongUsage(f"{path}: cannot be read: {fault.strerror or fault}") from fault
+        if isinstance(fault, IsADirectoryError | NotADirectoryError):
+            raise WrongUsage(f"{path}: {fault.strerror}") from fault
+        raise StoreBusy(f"{path} cannot be read: {fault.strerror or fault}") from fault
 
 
 # ---- verify ----
@@ -210,8 +216,10 @@ def _lines(file: Path, found: Verified, trust: Trust) -> list[str]:
 
 def _document_lines(file: Path, found: Checked, trust: Trust) -> list[str]:
     counted = f"{words.count(found.rows, 'history row')}, {words.count(found.checkpoints, 'checkpoint')}"
-    first = f"{file} holds: {found.operation_id} ({found.state}), {counted}."
-    lines = [first, *_signed(found.newest, trust, found.unsigned_rows), *map(_by_another_key, found.of_other_keys)]
+    first = f"The history in {file} holds: {found.operation_id} ({found.state}), {counted}."
+    beside = "Its requests, observations, events and items go with it: no hash is over them."
+    lines = [first, beside, *_signed(found.newest, trust, found.unsigned_rows)]
+    lines += map(_by_another_key, found.of_other_keys)
     if found.of_other_keys:
         count = sum(span.count for span in found.of_other_keys)
         lines.append(f"For what {words.count(count, 'checkpoint')} of other keys tell, only those keys vouch.")

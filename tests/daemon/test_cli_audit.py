@@ -322,7 +322,7 @@ def test_without_any_key_it_is_said_what_was_not_asked(record: Record, tmp_path:
     ("arguments", "words"),
     [
         (["--db", "missing.db"], "missing.db: there is no such file"),
-        (["--db", "."], ".: cannot be read: Is a directory"),
+        (["--db", "."], ".: Is a directory"),
         (["--db", "text.db"], "text.db: this is no database"),
         (["--db", "newer.db"], "newer.db: the file has schema 99"),
         (["--config", "missing.toml"], "no configuration at missing.toml; name the file by --db"),
@@ -472,8 +472,9 @@ def test_an_export_verifies_by_itself_anywhere(record: Record, tmp_path: Path) -
     shutil.rmtree(record.folder)
     ended = run("verify", "--export", "evidence.json", "--key", "key.pem", folder=away)
     assert (ended.status, ended.err) == (0, "")
-    first, second, third = ended.out.splitlines()
-    assert first.startswith(f"evidence.json holds: {record.operation} (succeeded), ")
+    first, beside, second, third = ended.out.splitlines()
+    assert beside == "Its requests, observations, events and items go with it: no hash is over them."
+    assert first.startswith(f"The history in evidence.json holds: {record.operation} (succeeded), ")
     assert first.endswith(" history rows, 1 checkpoint.")
     assert record.hashes[0] in second
     assert third.endswith("(key.pem).")
@@ -542,3 +543,26 @@ def test_a_reader_that_goes_away_makes_no_good_record_of_a_bad_one(record: Recor
             command, stdout=gone, stderr=gone, env=ENVIRON, cwd=Path(__file__).parents[2], check=False, timeout=60
         )
     assert ended.returncode != 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")
+@pytest.mark.parametrize("command", [("verify",), ("export", "op_x")])
+def test_a_record_that_one_may_not_read_is_no_damaged_one(record: Record, command: tuple[str, ...]) -> None:
+    """Who forgets `sudo` must not be told of tampering."""
+    record.folder.chmod(0o700)
+    code = (
+        "import os, sys; from daemon.cli import build_parser, main; build_parser();"
+        " os.setgid(65534); os.setuid(65534); sys.exit(main(sys.argv[1:]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "audit", *command, "--db", str(record.file)],
+        capture_output=True,
+        text=True,
+        env=ENVIRON,
+        cwd=Path(__file__).parents[2],
+        check=False,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout) == (69, ""), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "cannot be read: Permission denied" in ended.stderr
