@@ -186,4 +186,4 @@ def test_an_acknowledgement_before_its_commit_is_named(folder: Path, monkeypatch
         return web.Response(status=200)
 
     monkeypatch.setattr(handlers.webhooks._Receiver, "_keep", keep)
-    assert killed_at_steps(folder, range(150, 230)) >= {"N18"}
+    assert killed_at_steps(folder, range(110, 330)) >= {"N18"}

@@ -241,7 +241,7 @@ def test_a_refused_connection_leaves_no_open_question(folder: Path, before: str)
 
     def refuses(host: str, head: bytes) -> Fault | None:
         is_out = before == "the upload" or bool(world.provider.log.uploads)
-        is_down = world.lives[-1].commits < 12
+        is_down = world.lives[-1].commits < 14
         return REFUSED if host == PROVIDER and head == b"" and is_out and is_down else None
 
     world.faults = refuses

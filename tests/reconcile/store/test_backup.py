@@ -139,6 +139,7 @@ def test_where_nothing_may_be_made_beside_it_a_file_is_backed_up_to_elsewhere() 
         Path(top).chmod(0o755)
         source, target = at_rest(Path(top) / "stopped"), Path(elsewhere) / "copy.db"
         Path(elsewhere).chmod(0o777)
+        source.chmod(0o644)  # whatever umask a daemon in an earlier test has left
         source.parent.chmod(0o555)
         with as_somebody():
             back_up(source, target, made_at=NOW)
