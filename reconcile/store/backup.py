@@ -21,7 +21,7 @@ from typing import Final
 
 from reconcile.errors import RecordDamaged
 from reconcile.model import UnixMs
-from reconcile.store.checkpoints import LAST_POSITION
+from reconcile.store.history import LAST_POSITION
 from reconcile.store.looking import look_at
 from reconcile.store.reading import store_error
 from reconcile.store.schema import migrate

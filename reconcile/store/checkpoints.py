@@ -45,7 +45,6 @@ _NAMED: Final = ", ".join(COLUMNS)
 LAST: Final = f"SELECT {_NAMED} FROM checkpoints ORDER BY number DESC LIMIT 1"
 #: All of them, oldest first.
 ALL: Final = f"SELECT {_NAMED} FROM checkpoints ORDER BY number"
-LAST_POSITION: Final = history.LAST_POSITION
 _UNSIGNED_PRUNED: Final = (
     "SELECT EXISTS (SELECT 1 FROM pruned WHERE checkpoint IS NULL)"
     " OR EXISTS (SELECT 1 FROM pruned WHERE checkpoint > (SELECT coalesce(max(number), 0) FROM checkpoints))"
@@ -98,7 +97,7 @@ async def last(reader: Reader) -> SignedCheckpoint | None:
 
 async def last_position(reader: Reader) -> int:
     """The newest position that was ever given."""
-    return int((await reader.execute_fetchall(LAST_POSITION))[0][0])
+    return int((await reader.execute_fetchall(history.LAST_POSITION))[0][0])
 
 
 async def has_unsigned_pruning(reader: Reader) -> bool:

@@ -34,16 +34,14 @@ SCHEDULE_COLUMNS: Final = (
     "due_at", "deadline_at", "priority", "polls", "errors", "gone_reads",
     "gone_since", "mark_at", "marks_on_claim", "fence",
 )  # fmt: skip
-#: An operation with its schedule, be it on its way out or not; a terminal one has none.
-SELECT_ANY: Final = (
+#: An operation with its schedule; a terminal one has none. One that is being pruned is shown to nobody.
+SELECT: Final = (
     "SELECT "
     + ", ".join(f"o.{name}" for name in COLUMNS)
     + ", "
     + ", ".join(f"s.{name}" for name in SCHEDULE_COLUMNS)
-    + " FROM operations o LEFT JOIN schedule s ON s.key = o.key "
+    + " FROM present o LEFT JOIN schedule s ON s.key = o.key "
 )
-#: The same for everybody who is not to see one that is being pruned.
-SELECT: Final = SELECT_ANY.replace(" operations o ", " present o ")
 
 #: Fields whose value JSON holds as it is.
 _PLAIN: Final = (

@@ -13,7 +13,7 @@ from reconcile.store.audit import chains, signed
 from reconcile.store.audit.chains import Walked
 from reconcile.store.audit.signed import Signed
 from reconcile.store.audit.whereabouts import Whereabouts
-from reconcile.store.checkpoints import LAST_POSITION
+from reconcile.store.history import LAST_POSITION
 from reconcile.store.looking import DATABASE_FAULTS, has_checkpoints, told
 from reconcile.store.schema import OBJECTS, made, newest, refuse_stranger
 
