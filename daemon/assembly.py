@@ -11,7 +11,8 @@ import aiohttp
 from aiohttp import web
 
 from daemon import own_secrets
-from daemon.config import Config, ProviderConfig
+from daemon.config import Config
+from daemon.provider_config import ProviderConfig
 from daemon.standing import Standing, held_against
 from handlers.api.app import build_local_app
 from handlers.api.deps import LocalDeps

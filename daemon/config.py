@@ -1,37 +1,22 @@
 """TOML to a frozen configuration, each fault told with file, full key path, what was found and what was expected."""
 
 import ipaddress
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from yarl import URL
-
+from daemon.provider_config import ProviderConfig, provider_config
 from daemon.sections import Section, Sources
 from reconcile.checkpoint import AuditKey
-from reconcile.contract import Contract
 from reconcile.errors import ConfigError, SecretInvalid
 from reconcile.given import spelled
-from reconcile.provider import Provider
-from reconcile.redact import redact_url
-from reconcile.registry import KINDS, provider_for
-from reconcile.signatures import ED25519_KEY_BYTES, MIN_HMAC_KEY_BYTES, Key, read_secret
 
-#: A host as it is sent: a name, in Punycode where it is not ASCII, or an address. What parses URLs takes anything.
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
-#: Looks at a job within the time for which its provider keeps the results. 4: arbitrary; one of them may fail.
-LOOKS_WHILE_KEPT: Final = 4
 #: How long ended operations are kept, ms. 90 d: interface's default.
 FINISHED_MS: Final = 90 * 86_400_000
 #: And at least so long, ms. A day, arbitrary: who writes "90m" for "90d" would lose months at the next start.
 MIN_FINISHED_MS: Final = 86_400_000
-_SECRET_SHAPES: Final = (
-    f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whpk_` followed by base64 of"
-    f" {ED25519_KEY_BYTES}, and nothing around it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +34,6 @@ class Listener:
         if not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
             return None
         return cls(host, int(port))
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderConfig:
-    """One `[providers.NAME]`: its adapter with the operator's own numbers, its place, its proofs."""
-
-    name: str
-    provider: Provider
-    base_url: URL
-    credentials: Mapping[str, str] = field(repr=False)
-    credential_name: str | None
-    webhook_keys: tuple[Key, ...] = field(repr=False)
-    #: Keys that the kind takes and has no use for.
-    idle_keys: tuple[str, ...] = ()
-    #: Earlier addresses of the same account: operations that were started there are asked about at `base_url`.
-    moved_from: tuple[URL, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +125,7 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
             line=caps.size("line", "64MiB"),
         ),
         attention_within_ms=attention_ms,
-        providers={name: _provider(name, section, attention_ms) for name, section in top.sections("providers")},
+        providers={name: provider_config(name, section, attention_ms) for name, section in top.sections("providers")},
         finished_ms=_finished_ms(top.section("retention")),
         audit_key=audit_key(top.section("audit"), state_dir),
         secrets=(),
@@ -189,119 +158,3 @@ def _listener(section: Section, default: str, *, must_be_local: bool = False) ->
     if must_be_local and listener.host not in ("127.0.0.1", "::1", "localhost"):
         raise section.fault("listen", repr(value), "a loopback address: the local API is not for the network")
     return listener
-
-
-def _provider(name: str, section: Section, attention_ms: int | None) -> ProviderConfig:
-    kind = section.text("kind")
-    if kind not in KINDS:
-        raise section.fault("kind", repr(kind), f"one of {', '.join(KINDS)}")
-    contract, create = provider_for(kind).contract, section.section("create")
-    credentials, credential_name = _credentials(section, contract)
-    keys = _webhook_keys(section, contract)
-    adopt, marks_items = create.choice("adopt", "ask", "by_count"), section.flag("mark_items")
-    tuned = _creating(_tuned(contract, section, attention_ms), create, adopt=adopt, marks_items=marks_items)
-    return ProviderConfig(
-        name=name,
-        # Nothing can be proven without a key, so no delivery is taken, and an end without one was not missed.
-        provider=provider_for(kind, tuned if keys else replace(tuned, webhook=None)),
-        base_url=_address(section, "base_url", section.text("base_url")),
-        moved_from=tuple(_address(section, path, text) for path, text in section.texts("moved_from")),
-        credentials=credentials,
-        credential_name=credential_name,
-        webhook_keys=keys,
-        idle_keys=_idle_keys(contract, adopt=adopt, marks_items=marks_items),
-    )
-
-
-def _tuned(contract: Contract, section: Section, attention_ms: int | None) -> Contract:
-    """The contract with the operator's numbers in place of its sourced defaults."""
-    poll, limits = section.section("poll"), section.section("limits")
-    base = poll.duration_ms("base", contract.poll.base_ms)
-    cap = poll.duration_ms("cap", max(contract.poll.cap_ms, base or 0))
-    sweep = poll.duration_ms("sweep", max(contract.poll.sweep_ms, cap or 0))
-    error_budget = poll.whole("error_budget", contract.poll.error_budget)
-    deadline = poll.duration_ms("deadline", contract.result_within_ms)
-    poll.refuse_unknown()  # first: a misspelt `base` must not be told as a cap below the default base
-    if not (base and cap and sweep) or not base <= cap <= sweep:
-        found = f"base {spelled(base)}, cap {spelled(cap)}, sweep {spelled(sweep)}"
-        raise poll.fault("cap", found, "base <= cap <= sweep")
-    kept = contract.results_kept_ms
-    if kept is not None and sweep > kept // LOOKS_WHILE_KEPT:
-        # J7: an end must be seen while its results can still be fetched.
-        most = spelled(kept // LOOKS_WHILE_KEPT)
-        expected = f"{most} at most: a quarter of the {spelled(kept)} for which results are kept"
-        raise poll.fault("sweep", spelled(sweep), expected)
-    rate = limits.number("requests_per_second", contract.limits.requests_per_second)
-    concurrency = limits.whole("concurrency", contract.limits.concurrency)
-    return replace(
-        contract,
-        poll=replace(
-            contract.poll,
-            base_ms=base,
-            cap_ms=cap,
-            sweep_ms=sweep,
-            error_budget=error_budget,
-        ),
-        result_within_ms=deadline,
-        limits=replace(contract.limits, requests_per_second=rate, concurrency=concurrency),
-        attention_within_ms=attention_ms or contract.attention_within_ms,
-    )
-
-
-def _creating(contract: Contract, create: Section, *, adopt: str, marks_items: bool) -> Contract:
-    """The contract with what the operator allows for a lost create (B2)."""
-    settle_ms = create.duration_ms("settle", contract.settle_ms)
-    return replace(
-        contract,
-        on_absent="resend" if create.choice("on_absent", "ask", "resend") == "resend" else "ask",
-        adopt="by_count" if adopt == "by_count" else "ask",
-        create_within_ms=create.duration_ms("within", contract.create_within_ms),
-        lookup=None if contract.lookup is None else replace(contract.lookup, lag_ms=settle_ms),
-        item_marks="on" if marks_items and contract.item_marks != "needless" else contract.item_marks,
-    )
-
-
-def _idle_keys(contract: Contract, *, adopt: str, marks_items: bool) -> tuple[str, ...]:
-    """What is meant for kinds whose jobs nothing marks, and set for one whose are."""
-    is_sure = contract.lookup is not None and contract.lookup.is_sure
-    keys = ["create.adopt"] if adopt == "by_count" and is_sure else []
-    return (*keys, *(["mark_items"] if marks_items and contract.item_marks == "needless" else []))
-
-
-def _address(section: Section, key: str, text: str) -> URL:
-    try:
-        url = URL(text)
-    except ValueError:
-        url = URL("")
-    is_bare = not (url.user or url.password or url.query_string or url.fragment)
-    if url.scheme not in ("http", "https") or not _HOST.fullmatch(url.raw_host or "") or not is_bare:
-        expected = "an http or https URL without user, password, query or fragment"
-        raise section.fault(key, _address_shown(text), expected)
-    return url
-
-
-def _address_shown(text: str) -> str:
-    """An address as it may stand in an error: a password in it, or a token in its query, is not for the log."""
-    shown = redact_url(text)
-    return repr(shown) if shown == text else f"{shown!r}, with more in it that is not shown"
-
-
-def _credentials(section: Section, contract: Contract) -> tuple[dict[str, str], str | None]:
-    secret = section.secret_or_none("api_key")
-    if secret is None:
-        return {}, None
-    return {contract.api_key_header: f"{contract.api_key_prefix}{secret}"}, section.secret_name("api_key")
-
-
-def _webhook_keys(section: Section, contract: Contract) -> tuple[Key, ...]:
-    keys = []
-    for path, secret in section.secrets("webhook_secrets"):
-        try:
-            keys.append(read_secret(secret))
-        except SecretInvalid as fault:
-            # Its own expectation, where it states one, follows a semicolon; ours names every shape that is taken.
-            found = f"a secret that cannot be used ({str(fault).partition('; expected')[0]})"
-            raise section.fault(path, found, _SECRET_SHAPES) from fault
-    if keys and contract.webhook is None:
-        raise section.fault("webhook_secrets", "secrets", f"none: {contract.kind} has no webhooks")
-    return tuple(keys)

@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 from yarl import URL
 
-from daemon.config import ProviderConfig
+from daemon.provider_config import ProviderConfig
 from reconcile import answers
 from reconcile.contract import CancelTerms, Contract, Limits, PollPlan, Word
 from reconcile.errors import RequestInvalid, Unreadable

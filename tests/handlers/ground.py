@@ -27,8 +27,9 @@ from aiohttp import web
 from structlog.testing import LogCapture
 
 from daemon.assembly import Daemon, Seams, assemble
-from daemon.config import Config, ProviderConfig, parse
+from daemon.config import Config, parse
 from daemon.meters import Counts
+from daemon.provider_config import ProviderConfig
 from daemon.runtime import open_sqlite
 from handlers.access import own_hosts
 from reconcile.evidence import Accepted, Collected, CreateUnknown, Evidence, JobRead, StepDone

@@ -37,6 +37,8 @@ WRITER: Final = "the writer"
 #: States of an operation that has no job yet.
 WITHOUT_JOB: Final = (State.CREATE_PENDING, State.CREATE_UNKNOWN, State.CREATE_UNRESOLVED)
 TABLES: Final = (
+    "completion_claims",
+    "deliveries",
     "operations",
     "starts",
     "schedule",
