@@ -17,8 +17,8 @@ import pytest
 from tests.stories.stage import ROOT, free_port
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-#: Seconds for all blocks together. They take about fifteen.
-PATIENCE = 60
+#: Seconds for all blocks together. They take about forty.
+PATIENCE = 180
 #: Between two blocks a newcomer changes terminals, and the daemon is ready long before; the shell waits for that.
 READY = """\
 if [ -f daemon.pid ]; then
@@ -76,12 +76,12 @@ def ran(script: str, folder: Path) -> tuple[int, str, str]:
 
 def test_what_the_readme_has_one_try_by_hand_goes_as_it_says(folder: Path) -> None:
     steps = blocks("try")
-    assert len(steps) == 7
+    assert len(steps) == 11
 
     status, out, err = ran(joined(steps), folder)
 
     assert status == 0, err
-    _, _, first, killed, _, second, _ = out.split("=== end\n")
+    _, _, first, killed, _, second, lost, cancelled, decided, audited, _ = out.split("=== end\n")
     assert "done (succeeded)" in first
     assert re.search(r"^\S+Z  worker +→ accepted ", first, re.MULTILINE)
     assert re.search(r"^q1  succeeded$", first, re.MULTILINE)
@@ -92,6 +92,14 @@ def test_what_the_readme_has_one_try_by_hand_goes_as_it_says(folder: Path) -> No
     ids = set(re.findall(r"\bop_[0-9a-zA-Z]+", killed + second))
     assert len(ids) == 2, "the key gave a second operation, or the list is not of these two"
     assert re.search(r"^operations: 2 succeeded$", second, re.MULTILINE)
+    assert "done (succeeded)" in lost
+    assert "failed (cancelled)" in cancelled
+    assert cancelled.endswith("exit status 1\n")
+    assert re.findall(r"^exit status (\d)$", decided, re.MULTILINE) == ["4", "1"]
+    assert "result_timed_out" in decided
+    assert "failed (cancelled)" in decided
+    assert "it hangs" in audited
+    assert "is as it was written" in audited
 
 
 def test_the_readmes_restore_drill_goes_as_it_says(folder: Path) -> None:
