@@ -8,8 +8,13 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.runtime
 	$(BIN)/reconciled demo
 
+# Two at once: the worlds of tests/simulation have a clock of their own, and do not mind what else the machine does.
 test: lint
-	$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/simulation >$(VENV)/simulation.log 2>&1 & worlds=$$!; \
+	trap 'kill $$worlds' INT TERM; \
+	$(BIN)/python -m pytest -q --ignore=tests/simulation; rest=$$?; \
+	echo "The worlds of tests/simulation:"; wait $$worlds; worlds=$$?; \
+	cat $(VENV)/simulation.log; exit $$((rest | worlds))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
