@@ -14,9 +14,9 @@ from reconcile import schedule
 from reconcile.contract import Contract
 from reconcile.decide import next_action
 from reconcile.decisions import open_to
+from reconcile.history_row import HistoryRow
 from reconcile.model import Absence, Operation, UnixMs
 from reconcile.states import CREATING, ENDED_REMOTELY, REASON_OF, STATUS_OF, State
-from reconcile.store.history import HistoryRow
 from reconcile.store.items import ItemView
 from reconcile.store.kept import Seen
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from reconcile.health import EndSeen
+from reconcile.history_row import HistoryRow
 from reconcile.states import DEADLINE_OF, REASON_OF, TERMINAL, Priority, State
 
 #: Unix time in milliseconds, UTC.
@@ -40,7 +41,6 @@ ENDS: Final = frozenset(
         VerdictKind.EXPIRED,
     }
 )
-
 
 #: Ends that may be a success; both lead through collection.
 SAYS_DONE: Final = frozenset({VerdictKind.DONE, VerdictKind.DONE_UNKNOWN_OUTCOME})
@@ -104,8 +104,7 @@ class Observation:
     total_items: int | None = None
     error: RemoteError | None = None
     provider_at: UnixMs | None = None
-    #: When the provider says it made the job; read where a look-up goes by it.
-    created_at: UnixMs | None = None
+    created_at: UnixMs | None = None  # when the provider says it made the job; read where a look-up goes by it
     #: What the contract's marker reads on this job (an input file id, our own operation id, ...).
     marker: str | None = None
     named: str | None = None  # the operation whose id it bears beside that: less sure, since people copy what they see
@@ -380,6 +379,7 @@ class Change:
 
     operation: Operation
     entries: tuple[Entry, ...] = ()
+    rows: tuple[HistoryRow, ...] = ()  # the same as they stand in the file, filled in as they are written
     #: The observation told something new: it is kept as a row of its own (C9).
     is_news: bool = False
     #: What classify said on the way; `known=False` is logged and counted.

@@ -37,6 +37,7 @@ class Reporter:
 
     def __call__(self, done: Sequence[Done]) -> None:
         """One commit's outcomes, on the loop, before the callers hear of them."""
+        self._changes.tell([change for outcome in done for change in outcome.changes])
         for outcome in done:
             try:
                 for change in outcome.changes:

@@ -8,6 +8,7 @@ from handlers.api.inbox import Inbox
 from handlers.api.operations import Operations
 from handlers.api.results import Results
 from handlers.api.status import StatusRoutes
+from handlers.api.streams import Streams
 from handlers.api.wishes import Wishes
 
 
@@ -18,7 +19,7 @@ def build_local_app(deps: LocalDeps) -> web.Application:
         client_max_size=deps.max_start_body,
     )
     operations, results, status = Operations(deps), Results(deps), StatusRoutes(deps)
-    wishes, inbox = Wishes(deps), Inbox(deps)
+    wishes, inbox, streams = Wishes(deps), Inbox(deps), Streams(deps)
     one = "/v1/operations/{operation_id}"
     app.add_routes(
         [
@@ -27,6 +28,8 @@ def build_local_app(deps: LocalDeps) -> web.Application:
             web.get(one, operations.get),
             web.get(f"{one}/history", operations.history),
             web.get(f"{one}/observations", operations.observations),
+            web.get(f"{one}/events", streams.one),
+            web.get("/v1/events", streams.all),
             web.get(f"{one}/items", results.items),
             web.get(f"{one}/items/{{item_id}}", results.item),
             web.get(f"{one}/result", results.result),

@@ -204,10 +204,11 @@ class Applier:
             if entry.kind is EntryKind.CONTRADICTION
         ]
         if change.entries:
-            seq, head = self._history.append(
+            written = self._history.append(
                 key, after_head(op, after), change.entries, at=arrival.at, actor=arrival.actor
             )
-            after = replace(after, seq=seq, head=head)
+            change = replace(change, rows=written)
+            after = replace(after, seq=written[-1].seq, head=written[-1].hash)
         hold = _Hold(
             is_holder=arrival.fence is not None and not is_stale,
             goes_on=arrival.holds and ACTIONS[after.state] is ACTIONS[op.state],

@@ -3,43 +3,29 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile.chain import GENESIS, ChainedRow, row_hash
 from reconcile.fingerprint import canonical_json
+from reconcile.history_row import HistoryRow
 from reconcile.model import Entry, Operation, UnixMs
 
 _INSERT: Final = (
     "INSERT INTO history (position, operation_key, seq, at, actor, kind, from_state, to_state, cause, remote_job_id,"
     " reason, facts, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-#: The history of one operation after a sequence number, oldest first.
-OF_OPERATION: Final = (
-    "SELECT h.position, h.seq, h.at, h.actor, h.kind, h.from_state, h.to_state, h.cause, h.remote_job_id, h.reason,"
-    " h.facts, h.hash FROM history h JOIN operations o ON o.key = h.operation_key"
-    " WHERE o.operation_id = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
+_ROWS: Final = (
+    "SELECT h.position, o.operation_id, h.seq, h.at, h.actor, h.kind, h.from_state, h.to_state, h.cause,"
+    " h.remote_job_id, h.reason, h.facts, h.hash FROM history h JOIN %s o ON o.key = h.operation_key"
 )
+#: The history of one operation after a sequence number and after a position, oldest first.
+OF_OPERATION: Final = (
+    _ROWS % "operations" + " WHERE o.operation_id = ? AND h.seq > ? AND h.position > ? ORDER BY h.seq LIMIT ?"
+)
+#: The history of all after a position, in the order in which it was committed.
+OF_ALL: Final = _ROWS % "present" + " WHERE h.position > ? ORDER BY h.position LIMIT ?"
 #: The last one given, not the highest in the table: that goes back where the chain at its end is pruned.
 LAST_POSITION: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0)"
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
-    """One history row as it is shown."""
-
-    position: int
-    seq: int
-    at: UnixMs
-    actor: str
-    kind: str
-    from_state: str | None
-    to_state: str | None
-    cause: str
-    remote_job_id: str | None
-    reason: str
-    facts: dict[str, Any]
-    hash: str
 
 
 class Appender:
@@ -50,9 +36,12 @@ class Appender:
         self._position: int | None = None
         self._rows: list[tuple[Any, ...]] = []
 
-    def append(self, key: int, op: Operation, entries: Sequence[Entry], *, at: UnixMs, actor: str) -> tuple[int, str]:
-        """Chain `entries` behind `op.seq` and `op.head`; gives the new (seq, head)."""
+    def append(
+        self, key: int, op: Operation, entries: Sequence[Entry], *, at: UnixMs, actor: str
+    ) -> tuple[HistoryRow, ...]:
+        """Chain `entries` behind `op.seq` and `op.head`; gives the rows, of which the last is the chain's new end."""
         seq, head = op.seq, op.head or GENESIS
+        told = []
         for entry in entries:
             seq += 1
             row = ChainedRow(
@@ -70,6 +59,7 @@ class Appender:
                 facts=canonical_json(entry.facts).decode(),
             )
             head = row_hash(head, row)
+            told.append(HistoryRow(*(*row.fields()[:-1], dict(entry.facts), head)))
             self._rows.append(
                 (
                     row.position,
@@ -87,7 +77,7 @@ class Appender:
                     head,
                 )
             )
-        return seq, head
+        return tuple(told)
 
     def flush(self) -> None:
         """Write what was appended."""
@@ -103,8 +93,6 @@ class Appender:
 
 
 def load(row: Sequence[Any]) -> HistoryRow:
-    """One row of `OF_OPERATION`."""
-    position, seq, at, actor, kind, from_state, to_state, cause, job, reason, facts, digest = row
-    return HistoryRow(
-        position, seq, at, actor, kind, from_state, to_state, cause, job, reason, json.loads(facts), digest
-    )
+    """One row of `OF_OPERATION` or `OF_ALL`."""
+    *fields, facts, digest = row
+    return HistoryRow(*(*fields, json.loads(facts), digest))

@@ -88,9 +88,9 @@ def _start(connection: sqlite3.Connection, record: StartRecord, judge: Judge) ->
     first = Entry(EntryKind.MOVE, None, op.state, record.cause, record.reason, facts)
     key = rows.insert(connection, op)
     history = Appender(connection)
-    seq, head = history.append(key, op, (first,), at=op.created_at, actor=record.actor)
+    written = history.append(key, op, (first,), at=op.created_at, actor=record.actor)
     history.flush()
-    op = replace(op, seq=seq, head=head)
+    op = replace(op, seq=written[-1].seq, head=written[-1].hash)
     rows.update(connection, [(key, op)])
     connection.execute("INSERT INTO starts VALUES (?, ?, ?)", (key, json.dumps(op.request), json.dumps(op.expect)))
     name = op.state_deadline_name
@@ -103,7 +103,7 @@ def _start(connection: sqlite3.Connection, record: StartRecord, judge: Judge) ->
         connection.execute(
             "INSERT INTO client_keys VALUES (?, ?, ?, ?)", (record.client_key, record.content, key, op.created_at)
         )
-    changes = [Change(op, (first,))]
+    changes = [Change(op, (first,), rows=written)]
     if op.remote_job_id is not None:
         applier = Applier(connection, judge)
         changes += applier.adopt(key, op, op.created_at, record.draw)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from reconcile.absence import OpenAt, Served
+from reconcile.history_row import HistoryRow
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
 from reconcile.notice import Notice
@@ -30,10 +31,10 @@ from reconcile.store import (
 )
 from reconcile.store.absence import Roused
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
+from reconcile.store.consumers import Consumers
 from reconcile.store.events import EventRecord, HasRead
 from reconcile.store.evidence import Arrival, Judge
 from reconcile.store.grounds import Grounds
-from reconcile.store.history import HistoryRow
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place, Tally
 from reconcile.store.kept import Seen
 from reconcile.store.notices import Acknowledgement, Conditions
@@ -73,6 +74,7 @@ class Store:
     ) -> None:
         self.sweeps = sweeps
         self.record = Record(group, scanner)
+        self.consumers = Consumers(reader)
         self._group = group
         self._writer = writer
         self._reader = reader
@@ -245,7 +247,7 @@ class Store:
 
     async def history(self, operation_id: str, *, after: int = 0, limit: int = MAX_PAGE) -> list[HistoryRow]:
         """An operation's history after a sequence number, oldest first."""
-        found = await self._reader.execute_fetchall(history.OF_OPERATION, (operation_id, after, limit))
+        found = await self._reader.execute_fetchall(history.OF_OPERATION, (operation_id, after, 0, limit))
         return [history.load(row) for row in found]
 
     async def observations(self, operation_id: str, *, after: int = 0, limit: int = MAX_PAGE) -> list[Seen]:

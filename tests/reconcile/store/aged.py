@@ -83,9 +83,9 @@ class Aged:
         _, op = rows.by_ids(self.connection, [f"op_{n}"])[f"op_{n}"]
         entries = tuple(Entry(EntryKind.FACT, op.state, None, "observation:x", "told", {"n": n}) for _ in range(count))
         appender = history.Appender(self.connection)
-        seq, head = appender.append(self.keys[n], op, entries, at=NOW - DAY, actor="worker:boot")
+        written = appender.append(self.keys[n], op, entries, at=NOW - DAY, actor="worker:boot")
         appender.flush()
-        rows.update(self.connection, [(self.keys[n], replace(op, seq=seq, head=head))])
+        rows.update(self.connection, [(self.keys[n], replace(op, seq=written[-1].seq, head=written[-1].hash))])
 
     def items(self, n: int, count: int, attempt: int = 1) -> None:
         self._many("items", 9, [(self.keys[n], attempt, f"i{i}", i, "succeeded", "", 0, i, 1) for i in range(count)])
