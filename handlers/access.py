@@ -33,6 +33,11 @@ def middleware(token: str, hosts: frozenset[str]) -> Any:
     return access
 
 
+def client_actor(request: web.Request, said: str | None) -> str:  # noqa: ARG001 - who holds a token of which name
+    """Who asks, as history names it: what they say of themselves."""
+    return f"client:{said or 'anonymous'}"
+
+
 def own_hosts(host: str, port: int) -> frozenset[str]:
     """The Host values of a listener: its own name and, on loopback, the other names of loopback."""
     names = {host if ":" not in host else f"[{host}]", *_LOOPBACK_NAMES}

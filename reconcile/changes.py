@@ -119,11 +119,14 @@ class Changes:
         self._watches: dict[str, dict[Watch, None]] = {}
         #: By the operation they are about; "" stands for all of them.
         self._streams: dict[str, dict[Stream, None]] = {}
-        self._is_closed = False
+        self._end = asyncio.Event()
+        #: The daemon stops: nobody is told anything any more.
+        self.is_closed = False
 
     def close(self) -> None:
         """Let every waiter and every stream go, now and from now on: the daemon stops."""
-        self._is_closed = True
+        self.is_closed = True
+        self._end.set()
         for watches in self._watches.values():
             for watch in watches:
                 watch.close()
@@ -135,6 +138,13 @@ class Changes:
         """Hand a committed change to its watchers."""
         for watch in self._watches.get(change.operation.operation_id, ()):
             watch.put(change.operation)
+        if change.operation.is_terminal and not self.is_closed:
+            self._end.set()
+            self._end = asyncio.Event()
+
+    def next_end(self) -> asyncio.Event:
+        """Set once an operation ends from now on, or the daemon stops."""
+        return self._end
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Hand all that one commit changed to the streams, in the order of history positions."""
@@ -156,7 +166,7 @@ class Changes:
     def watch(self, *operation_ids: str) -> Iterator[Watch]:
         """Watch operations. Read their rows only inside, else a change between the two is missed."""
         watch = Watch()
-        if self._is_closed:
+        if self.is_closed:
             watch.close()
         for operation_id in operation_ids:
             self._watches.setdefault(operation_id, {})[watch] = None
@@ -170,7 +180,7 @@ class Changes:
     def stream(self, operation_id: str = "") -> Iterator[Stream]:
         """Listen to one operation, or to all. Read the file only inside, else what is told between is missed."""
         stream = Stream()
-        if self._is_closed:
+        if self.is_closed:
             stream.close()
         self._streams.setdefault(operation_id, {})[stream] = None
         try:

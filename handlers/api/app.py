@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from handlers import access, problem
+from handlers.api.consumers import Consumers
 from handlers.api.deps import LocalDeps
 from handlers.api.inbox import Inbox
 from handlers.api.operations import Operations
@@ -19,7 +20,7 @@ def build_local_app(deps: LocalDeps) -> web.Application:
         client_max_size=deps.max_start_body,
     )
     operations, results, status = Operations(deps), Results(deps), StatusRoutes(deps)
-    wishes, inbox, streams = Wishes(deps), Inbox(deps), Streams(deps)
+    wishes, inbox, streams, consumers = Wishes(deps), Inbox(deps), Streams(deps), Consumers(deps)
     one = "/v1/operations/{operation_id}"
     app.add_routes(
         [
@@ -30,6 +31,9 @@ def build_local_app(deps: LocalDeps) -> web.Application:
             web.get(f"{one}/observations", operations.observations),
             web.get(f"{one}/events", streams.one),
             web.get("/v1/events", streams.all),
+            web.get("/v1/wait", consumers.wait),
+            web.get("/v1/completions", consumers.completions),
+            web.post(f"{one}/claim", consumers.claim),
             web.get(f"{one}/items", results.items),
             web.get(f"{one}/items/{{item_id}}", results.item),
             web.get(f"{one}/result", results.result),

@@ -9,7 +9,7 @@ from aiohttp import web
 from handlers import bodies
 from handlers.api import start_body
 from handlers.api.deps import LocalDeps
-from handlers.api.query import count_of, found, labels_of, take_only, text_of, was_given
+from handlers.api.query import client_key, count_of, found, labels_of, take_only, text_of, was_given
 from handlers.problem import problem
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
@@ -38,7 +38,7 @@ class Operations:
         if request.content_type != "application/json":
             return problem(415, "Unsupported media type", "Send the start as application/json.")
         body = read_json(await request.read())
-        wish = start_body.parse(body, client_key=_client_key(request))
+        wish = start_body.parse(body, client_key=client_key(request))
         name = start_body.provider_of(body)
         peer = self._deps.peers.get(name)
         if peer is None or peer.absence is not None:
@@ -147,13 +147,3 @@ def _states(request: web.Request) -> Collection[State] | None:
     if asks is not None:
         left = {state for state in left if (state in REASON_OF) == asks}
     return None if len(left) == len(State) else left
-
-
-def _client_key(request: web.Request) -> str | None:
-    values = request.headers.getall("Idempotency-Key", [])
-    if not values:
-        return None
-    key = values[0].strip().strip('"')
-    if len(values) > 1 or not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
-        raise RequestInvalid("/Idempotency-Key", "one header of 1 to 255 printable ASCII characters", status=400)
-    return key

@@ -24,7 +24,7 @@ async def found(store: Store, operation_id: str) -> Operation:
     """The operation of that id. Raises: HTTPNotFound."""
     op = await known(store, operation_id)
     if op is None:
-        raise web.HTTPNotFound(text=await _why_absent(store, operation_id))
+        raise web.HTTPNotFound(text=await why_absent(store, operation_id))
     return op
 
 
@@ -33,7 +33,8 @@ async def was_given(store: Store, operation_id: str) -> bool:
     return operation_id.isprintable() and operation_id.isascii() and await store.has_place(operation_id)
 
 
-async def _why_absent(store: Store, operation_id: str) -> str:
+async def why_absent(store: Store, operation_id: str) -> str:
+    """What to say of an id that names no operation."""
     is_id = operation_id.isprintable() and operation_id.isascii()
     was_pruned = await store.was_pruned(operation_id) if is_id else None
     if was_pruned is None:
@@ -66,6 +67,17 @@ def text_of(request: web.Request, name: str) -> str | None:
     if values and not values[0].isprintable():
         raise RequestInvalid(pointer("", name), "holds control characters", status=400)
     return values[0] if values else None
+
+
+def client_key(request: web.Request) -> str | None:
+    """The Idempotency-Key, None without one. Raises: RequestInvalid."""
+    values = request.headers.getall("Idempotency-Key", [])
+    if not values:
+        return None
+    key = values[0].strip().strip('"')
+    if len(values) > 1 or not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
+        raise RequestInvalid("/Idempotency-Key", "one header of 1 to 255 printable ASCII characters", status=400)
+    return key
 
 
 def cursor_for(item_id: str) -> str:

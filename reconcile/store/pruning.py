@@ -127,6 +127,8 @@ _NEXT: Final = f"""
         CASE WHEN json_valid(o.living) THEN o.living ->> '$.input.ref' END,
         (SELECT count(*) FROM (SELECT 1 FROM items i WHERE i.operation_key = o.key LIMIT {MAX_WEIGHT + 1}))
         + (SELECT count(*) FROM (SELECT 1 FROM requests r WHERE r.operation_key = o.key LIMIT {MAX_WEIGHT + 1}))
+        + (SELECT count(*) FROM (SELECT 1 FROM completion_claims c WHERE c.operation_key = o.key
+            LIMIT {MAX_WEIGHT + 1}))
         + (SELECT coalesce(sum(weight), 0) FROM (SELECT 1 + length(n.raw) / {PAGE_BYTES} AS weight
             FROM observations n WHERE n.operation_key = o.key LIMIT {MAX_WEIGHT + 1}))
         + (SELECT coalesce(sum(weight), 0) FROM (SELECT 1 + length(e.body) / {PAGE_BYTES} AS weight
@@ -160,7 +162,7 @@ _IN: Final = "IN (SELECT value FROM json_each(?))"
 #: In this order: a request is not gone while an observation names it, and the row goes when nothing hangs on it.
 _REMOVE: Final = tuple(
     f"DELETE FROM {table} WHERE operation_key {_IN}"
-    for table in ("requests", "items", "notices", "client_keys", "starts", "history")
+    for table in ("requests", "items", "notices", "client_keys", "completion_claims", "starts", "history")
 )
 _REMOVE_ROWS: Final = (
     f"DELETE FROM operations WHERE key {_IN} AND completed_at IS NOT NULL"
@@ -312,7 +314,7 @@ def _prune_part(connection: sqlite3.Connection, one: _Candidate, ids: IdsKept) -
     for table in ("client_keys", "notices"):
         connection.execute(f"DELETE FROM {table} WHERE operation_key = ?", (one.key,))
     left = MAX_WEIGHT
-    for take in (_take_items, _take_observations, _take_events(ids), _take_requests):
+    for take in (_take_items, _take_observations, _take_events(ids), _take_requests, _take_claims):
         if left > 0:
             left -= take(connection, one.key, left)
 
@@ -320,6 +322,14 @@ def _prune_part(connection: sqlite3.Connection, one: _Candidate, ids: IdsKept) -
 def _take_items(connection: sqlite3.Connection, key: int, most: int) -> int:
     named = "operation_key, attempt, item_id, line"
     sql = f"DELETE FROM items WHERE ({named}) IN (SELECT {named} FROM items WHERE operation_key = ? LIMIT ?)"
+    return connection.execute(sql, (key, most)).rowcount
+
+
+def _take_claims(connection: sqlite3.Connection, key: int, most: int) -> int:
+    sql = (
+        "DELETE FROM completion_claims WHERE (operation_key, consumer) IN"
+        " (SELECT operation_key, consumer FROM completion_claims WHERE operation_key = ? LIMIT ?)"
+    )
     return connection.execute(sql, (key, most)).rowcount
 
 

@@ -74,7 +74,7 @@ class Store:
     ) -> None:
         self.sweeps = sweeps
         self.record = Record(group, scanner)
-        self.consumers = Consumers(reader)
+        self.consumers = Consumers(group, reader)
         self._group = group
         self._writer = writer
         self._reader = reader

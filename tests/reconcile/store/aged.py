@@ -43,6 +43,7 @@ HANGING: Final = {
     "items": "operation_key",
     "notices": "operation_key",
     "client_keys": "operation_key",
+    "completion_claims": "operation_key",
 }
 
 
@@ -125,6 +126,10 @@ class Aged:
     def client_key(self, n: int) -> str:
         self._many("client_keys", 4, [(f"key-{n}", "content", self.keys[n], NOW)])
         return f"key-{n}"
+
+    def claims(self, n: int, count: int) -> None:
+        """So many consumers took its completion."""
+        self._many("completion_claims", 5, [(self.keys[n], f"c{i}", NOW, "client:c", None) for i in range(count)])
 
     def _many(self, table: str, columns: int, values: list[tuple[Any, ...]]) -> None:
         self.connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})", values)  # noqa: S608
@@ -274,6 +279,7 @@ def make_world(path: Path, seed: int) -> dict[int, int]:
                 aged.client_key(n)
             if dice.random() < 0.3:
                 aged.notice(n)
+            aged.claims(n, (0, 0, 1, 9)[n % 4])
         for _ in range(3):
             aged.page(*dice.sample(range(1, count + 1), 3))
         for age in (0, DAY, 29 * DAY, 31 * DAY, 31 * DAY, 300 * DAY):
