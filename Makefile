@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint real-peers clean
+.PHONY: demo test lint real-peers crowd clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/reconciled demo
@@ -25,6 +25,10 @@ lint: $(VENV)/.dev
 # Batches on a real server that nobody here wrote; needs Python 3.12 for that server.
 real-peers: $(VENV)/.dev
 	$(BIN)/python -m tests.real_peers.run
+
+# Thousands of waiters and streams on one real daemon: what they cost, and that a change reaches each of them.
+crowd: $(VENV)/.dev
+	$(BIN)/python -m tests.crowd.run
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -1,19 +1,26 @@
 """`reconciled serve` with one seam exchanged, where a story needs what no configuration can ask for.
 
-Run as `python -m tests.stories.seamed --config FILE [--clock-speed N] [--clock-from MS] [--hosts FILE]`:
+Run as `python -m tests.stories.seamed --config FILE`, and where a story needs it:
 
 * `--clock-speed 30`: its clocks run thirty times as fast as ours, since `--clock-from` (unix ms; else its start), which
   a second life is given again lest time go back. What it sleeps is our time, so between two of its reads more time
   passes for it than it meant to wait, never less.
 * `--hosts FILE`: names are looked up in that file first (`ADDRESS NAME` a line, read at each look-up), then as ever.
+* `--statements FILE`: how many statements its database ran, as SQLite itself reports them, stands in that file: eight
+  bytes a connection, little-endian, at every moment.
 """
 
 import argparse
 import asyncio
+import itertools
+import mmap
 import os
 import socket
+import sqlite3
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -67,6 +74,32 @@ class HostsFile(AbstractResolver):
         """Nothing is held."""
 
 
+class CountedSqlite:
+    """Opens connections, and writes how many statements each has run where another process can read it."""
+
+    def __init__(self, statements: Path) -> None:
+        statements.write_bytes(bytes(mmap.PAGESIZE))
+        with statements.open("r+b") as file:
+            self._counts = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+        self._slots = itertools.count(0, 8)
+
+    async def __call__(self, database: str, *, uri: bool = False, factory: Any = None) -> Any:
+        """The open connection."""
+
+        def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+            connection: sqlite3.Connection = (factory or sqlite3.Connection)(*args, **kwargs)
+            slot, count = next(self._slots), itertools.count(1)
+            connection.set_trace_callback(lambda _: struct.pack_into("<Q", self._counts, slot, next(count)))
+            return connection
+
+        return await open_sqlite(database, uri=uri, factory=connect)
+
+
+def statements_in(statements: Path) -> int:
+    """How many statements such a daemon has run so far, all its connections together."""
+    return sum(count for (count,) in struct.iter_unpack("<Q", statements.read_bytes()))
+
+
 def main() -> None:
     """Serve until SIGTERM."""
     parser = argparse.ArgumentParser()
@@ -74,6 +107,7 @@ def main() -> None:
     parser.add_argument("--clock-speed", type=float, default=1)
     parser.add_argument("--clock-from", type=int, default=SystemClock().now())
     parser.add_argument("--hosts", type=Path)
+    parser.add_argument("--statements", type=Path)
     arguments = parser.parse_args()
     config = load(arguments.config, os.environ)
     log = make_log(Redactor(config.secrets))
@@ -88,7 +122,7 @@ def main() -> None:
         dice=SystemDice(),
         supervisor=TaskSupervisor(log),
         meters=Counts(),
-        opener=open_sqlite,
+        opener=open_sqlite if arguments.statements is None else CountedSqlite(arguments.statements),
         connector=connector,
         log=log,
     )
