@@ -1,7 +1,8 @@
 """`reconciled serve` as a process that kills itself at one edge of one commit, and lists its commits until then.
 
 Run as `python -m tests.stories.victim --config FILE --commits FILE --kill-at N --edge before|after`; with `--edge file`
-N counts the steps in which files are written (create, fsync, rename, fsync of the directory), and it dies before one.
+N counts the steps in which files are written (create, fsync, rename, fsync of the directory), and it dies before one;
+with `--kill-table TABLE` it dies at the first commit that changes that table.
 
 Everything but the hooks is what production has. A commit here is a transaction that changed at least one row, numbered
 from 1 in the order of this process: the worker also commits empty claims whenever it wakes, how many is a matter of
@@ -44,6 +45,7 @@ class Executioner:
     commits: Path
     kill_at: int
     edge: str
+    kill_table: str | None = None
     _number: int = 0
     _file_step: int = 0
     _changed_before: int = 0
@@ -95,7 +97,8 @@ class Executioner:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _is_hour(self, edge: str) -> bool:
-        return self._number == self.kill_at and self.edge == edge
+        is_hour = self._number == self.kill_at or (self.kill_table is not None and self.kill_table in self._changes)
+        return is_hour and self.edge == edge
 
     def _list(self, commit: dict[str, Any]) -> None:
         # One write a line: it is in the kernel's hands before the signal is sent.
@@ -109,11 +112,12 @@ def main() -> None:
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--commits", type=Path, required=True)
     parser.add_argument("--kill-at", type=int, default=0)
+    parser.add_argument("--kill-table")
     parser.add_argument("--edge", choices=("before", "after", "file"), default="before")
     arguments = parser.parse_args()
     config = load(arguments.config, os.environ)
     log = make_log(Redactor(config.secrets))
-    executioner = Executioner(arguments.commits, arguments.kill_at, arguments.edge)
+    executioner = Executioner(arguments.commits, arguments.kill_at, arguments.edge, arguments.kill_table)
     seams = Seams(
         clock=SystemClock(),
         dice=SystemDice(),
