@@ -91,11 +91,16 @@ class Stream:
     def put(self, batch: Batch) -> None:
         """A commit has told something. One commit always fits, however much it told."""
         if self._size >= MAX_WAITING:
-            self.is_lost = True
-            self._waiting, self._size = [], 0
+            self.lose()
         elif not self.is_lost:
             self._waiting.append(batch)
             self._size += len(batch.told)
+        self._changed.set()
+
+    def lose(self) -> None:
+        """What waits is dropped, and nothing more is kept for it."""
+        self.is_lost = True
+        self._waiting, self._size = [], 0
         self._changed.set()
 
     def close(self) -> None:
@@ -161,6 +166,12 @@ class Changes:
                 own = batch.of(operation_id)
                 for stream in streams:
                     stream.put(own)
+
+    def lose_streams(self) -> None:
+        """Something could not be told: no stream may go on as if nothing were missing."""
+        for streams in self._streams.values():
+            for stream in streams:
+                stream.lose()
 
     @contextmanager
     def watch(self, *operation_ids: str) -> Iterator[Watch]:

@@ -37,7 +37,11 @@ class Reporter:
 
     def __call__(self, done: Sequence[Done]) -> None:
         """One commit's outcomes, on the loop, before the callers hear of them."""
-        self._changes.tell([change for outcome in done for change in outcome.changes])
+        try:
+            self._changes.tell([change for outcome in done for change in outcome.changes])
+        except Exception:  # noqa: BLE001 - the rim, as below; what the streams were not told they read in the file
+            self._log.exception("report_failed")
+            self._changes.lose_streams()
         for outcome in done:
             try:
                 for change in outcome.changes:

@@ -77,6 +77,9 @@ class Streams:
             # The head is out, and nothing but a cut can tell that this is not the end.
             self._deps.log.warning("request_not_stored", path=request.path, error=str(fault))
             _cut(request)
+        except Exception:  # the rim: an answer that has begun can be turned into no other
+            self._deps.log.exception("request_failed", path=request.path)
+            _cut(request)
         return answer
 
     # ---- what is sent ----
@@ -118,11 +121,12 @@ class Streams:
         while True:
             with self._deps.changes.stream(operation_id) as live:
                 before = await self._deps.store.get(operation_id)
-                seq = 0
-                while rows := await self._deps.store.consumers.history_of(operation_id, after_seq=seq, after=cursor):
+                has_more = True
+                while has_more:
+                    rows = await self._deps.store.consumers.history_of(operation_id, after=cursor)
                     for piece in frames.pieces(map(frames.row, rows)):
                         yield piece
-                    cursor, seq = rows[-1].position, rows[-1].seq
+                    cursor, has_more = rows[-1].position if rows else cursor, len(rows) == PAGE
                 if live.is_lost:
                     continue
                 op = await self._deps.store.get(operation_id)

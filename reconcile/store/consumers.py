@@ -71,11 +71,9 @@ class Consumers:
         found = await self._reader.execute_fetchall(history.OF_ALL, (after, limit))
         return [history.load(row) for row in found]
 
-    async def history_of(
-        self, operation_id: str, *, after_seq: int = 0, after: int, limit: int = PAGE
-    ) -> list[HistoryRow]:
-        """A page of one operation's history after a position, oldest first; `after_seq` leads on."""
-        found = await self._reader.execute_fetchall(history.OF_OPERATION, (operation_id, after_seq, after, limit))
+    async def history_of(self, operation_id: str, *, after: int, limit: int = PAGE) -> list[HistoryRow]:
+        """A page of one operation's history after a position, oldest first."""
+        found = await self._reader.execute_fetchall(history.OF_OPERATION, (operation_id, 0, after, limit))
         return [history.load(row) for row in found]
 
     async def completions(self, *, after: int, limit: int) -> list[Completion]:

@@ -499,6 +499,54 @@ async def test_a_file_that_cannot_be_read_cuts_a_stream_and_does_not_end_it(
     assert [entry["event"] for entry in ground.logged if entry["log_level"] == "warning"] == ["request_not_stored"]
 
 
+async def test_what_could_not_be_told_ends_the_streams_and_not_the_writer(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Any) -> Any:
+        raise RuntimeError("a fault of ours")
+
+    async with stream(ground, "/v1/events") as opened:
+        await opened.next()
+        monkeypatch.setattr(changes, "Batch", broken)
+        await ground.start()
+        assert await opened.rest() == []
+    monkeypatch.undo()
+    assert [entry["event"] for entry in ground.logged if entry["log_level"] == "error"] == ["report_failed"]
+    async with stream(ground, "/v1/events", last_id=opened.last_id) as again:
+        assert positions(await again.take(1)) == [1]
+
+
+async def test_a_fault_of_ours_in_a_stream_cuts_it_and_is_logged(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Any) -> bytes:
+        raise RuntimeError("a fault of ours")
+
+    await ground.start()
+    monkeypatch.setattr(frames, "row", broken)
+    async with stream(ground, "/v1/events", last_id=0) as opened:
+        with pytest.raises(aiohttp.ClientError):
+            await opened.next()
+    assert [entry["event"] for entry in ground.logged if entry["log_level"] == "error"] == ["request_failed"]
+
+
+async def test_a_long_history_of_one_operation_is_read_in_pages(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = consumers.Consumers.history_of
+
+    async def reading(self: consumers.Consumers, operation_id: str, *, after: int, limit: int = 0) -> Any:
+        return await read(self, operation_id, after=after, limit=2)
+
+    operation = await ground.operation("succeeded", "job_1")
+    monkeypatch.setattr(consumers.Consumers, "history_of", reading)
+    monkeypatch.setattr(streams, "PAGE", 2)
+    for first in (0, 1, 2):
+        async with stream(ground, events_of(operation), last_id=first) as opened:
+            rows = [event.data for event in await opened.rest() if event.name == "history"]
+        assert rows == (await history(ground, operation))[first:]
+
+
 async def test_a_create_that_is_answered_in_one_commit_with_others_is_told_in_order(ground: Ground) -> None:
     """Writes of one commit run by kind, not as they came: the stream still tells positions in order."""
     operation = await ground.operation("create_pending", None)
