@@ -19,6 +19,7 @@ T = TypeVar("T")
 #: Bytes read at once. 64 KiB: large enough that calls do not count, small enough that the loop is never held up.
 CHUNK: Final = 65536
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MORE: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,24 @@ class FileWriter:
 
     def write(self, data: bytes) -> None:
         """Append; page cache only, so it does not hold up the loop."""
+        self._append(self._fd, data)
+
+    def write_on_thread(self, data: bytes) -> None:
+        """Append what may be too much for the loop. Raises: OSError, also where the file was discarded meanwhile.
+
+        By a descriptor of its own: a caller that was cancelled may discard the file while the thread goes on, and the
+        number of a closed descriptor may be another file's by then.
+        """
+        fd = os.open(self._temp, _MORE)
+        try:
+            self._append(fd, data)
+        finally:
+            os.close(fd)
+
+    def _append(self, fd: int, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            view = view[os.write(self._fd, view) :]
+            view = view[os.write(fd, view) :]
         self._digest.update(data)
         self.bytes += len(data)
 

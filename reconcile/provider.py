@@ -147,7 +147,10 @@ class Provider(Protocol):
         ...
 
     def check_start(self, request: JsonObject, items: Sequence[Any] | None) -> JsonObject:
-        """The create body as it will be kept. Raises: RequestInvalid, naming the field by pointer."""
+        """The create body as it will be kept; of `items` only the length is looked at, the rest is `item_line`'s.
+
+        Raises: RequestInvalid, naming the field by pointer.
+        """
         ...
 
     def item_line(self, item: Any, index: int, mark: str | None = None) -> tuple[str, bytes]:

@@ -1,14 +1,16 @@
 """A start: checked whole, its input spooled and durable, then its row. Nothing is sent before the row is committed."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from reconcile import deadlines, marks
-from reconcile.errors import JobHeld, KeyReused, RequestInvalid, StoreBusy, WriteRefused
-from reconcile.files import Files, FileWriter
+from reconcile.errors import JobHeld, KeyReused, StoreBusy, WriteRefused
+from reconcile.files import Files
 from reconcile.fingerprint import canonical_json, fingerprint
+from reconcile.input_file import InputFile
 from reconcile.model import JsonObject, Operation, Schedule, Spans
 from reconcile.peer import Peer
 from reconcile.promises import Expected
@@ -17,13 +19,17 @@ from reconcile.states import Priority, State
 from reconcile.store.starts import Started, StartRecord, SubmittedItem
 from reconcile.store.store import Store
 
+#: Items that are written in one go off the loop. 1,000: some ten milliseconds of another thread.
+_SLICE: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class StartWish:
     """A start body whose own fields were checked; what the provider takes is checked here."""
 
     request: JsonObject
-    items: Sequence[Any] | None = None
+    #: Parsed, or a stream of JSON lines, which is read once.
+    items: Sequence[Any] | AsyncIterable[bytes] | None = None
     type: str | None = None
     remote_job_id: str | None = None
     caller: str | None = None
@@ -32,19 +38,20 @@ class StartWish:
     expect: Expected = field(default_factory=Expected)
     spans: Spans = field(default_factory=Spans)
     client_key: str | None = None
-    #: Digest of the whole body: what a repeated client key is compared by.
+    #: Digest of the whole body: what a repeated client key is compared by. A stream's own bytes are added to it.
     content: str = ""
 
 
 class Starter:
     """Turns wishes into operations."""
 
-    def __init__(self, *, store: Store, files: Files, clock: Clock, dice: Dice, max_input: int) -> None:
+    def __init__(self, *, store: Store, files: Files, clock: Clock, dice: Dice, max_input: int, max_line: int) -> None:
         self._store = store
         self._files = files
         self._clock = clock
         self._dice = dice
         self._max_input = max_input
+        self._max_line = max_line
 
     async def start(self, peer: Peer, wish: StartWish) -> Started:
         """A new operation, or the one that the client key stands for.
@@ -52,11 +59,12 @@ class Starter:
         Raises: RequestInvalid, KeyReused, JobHeld, StoreError, OSError. No input is left where surely no row stands.
         """
         adopts = wish.remote_job_id is not None
-        request = wish.request if adopts else peer.provider.check_start(wish.request, wish.items)
+        request = wish.request if adopts else peer.provider.check_start(wish.request, _counted(wish.items))
         operation_id = self._dice.identifier("op_")
         marks_items = peer.provider.contract.item_marks == "on"
         mark = marks.of(operation_id) if marks_items and wish.items is not None else None
-        spooled = await self._spool(peer, operation_id, wish, mark) if wish.items is not None else None
+        items = wish.items
+        spooled = await self._spool(peer, operation_id, wish, items, mark) if items is not None else None
         op = replace(self._operation(peer, wish, request, operation_id, spooled), item_mark=mark)
         record = StartRecord(
             op,
@@ -65,7 +73,7 @@ class Starter:
             reason="started" if wish.remote_job_id is None else f"adopted: follows {wish.remote_job_id}",
             items=spooled.items if spooled else _named(wish.expect),
             client_key=wish.client_key,
-            content=wish.content,
+            content=spooled.content if spooled else wish.content,
             draw=self._dice.draw(),
         )
         try:
@@ -120,17 +128,34 @@ class Starter:
             deadlines=running if wish.remote_job_id is None else replace(running, create=None),
         )
 
-    async def _spool(self, peer: Peer, operation_id: str, wish: StartWish, mark: str | None) -> "_Spooled":
-        """Check every item and write the input file; ids, unmarked, and places are kept for the balance (J3)."""
+    async def _spool(
+        self,
+        peer: Peer,
+        operation_id: str,
+        wish: StartWish,
+        items: Sequence[Any] | AsyncIterable[bytes],
+        mark: str | None,
+    ) -> "_Spooled":
+        """Check every item and write the input file, off the loop; ids, unmarked, are kept for the balance (J3)."""
         limit = min(self._max_input, peer.provider.contract.limits.max_input_bytes or self._max_input)
         writer = self._files.create(f"spool/{operation_id}.jsonl")
+        content = wish.content
         try:
-            submitted = _write_items(peer, writer, wish.items or (), limit, mark)
-            wish.expect.agree({item.item_id for item in submitted})
+            made = InputFile(peer, writer, most_bytes=limit, longest_line=self._max_line, mark=mark)
+            if isinstance(items, AsyncIterable):
+                async for chunk in items:
+                    await self._files.offload(partial(made.feed, chunk))
+                await self._files.offload(made.end)
+                peer.provider.check_start(wish.request, range(len(made.submitted)))
+                content = content_digest({"operation": wish.content, "input": made.given_sha256})
+            else:
+                for begin in range(0, len(items), _SLICE):
+                    await self._files.offload(partial(made.add, items[begin : begin + _SLICE]))
+            wish.expect.agree(made.submitted.ids)
             written = await writer.finish()
         finally:
             writer.discard()
-        return _Spooled(written.ref, written.sha256, submitted)
+        return _Spooled(written.ref, written.sha256, made.submitted, content)
 
     def _drop(self, spooled: "_Spooled | None") -> None:
         if spooled is not None:
@@ -141,31 +166,18 @@ class Starter:
 class _Spooled:
     ref: str
     sha256: str
-    items: list[SubmittedItem]
+    items: Collection[SubmittedItem]
+    content: str
+
+
+def _counted(items: Sequence[Any] | AsyncIterable[bytes] | None) -> Sequence[Any] | None:
+    """What an adapter counts. A stream is counted at its end, and taken for one item before."""
+    return range(1) if isinstance(items, AsyncIterable) else items
 
 
 def _named(expected: Expected) -> list[SubmittedItem]:
     """Ids of a job whose input we did not send: they close the balance, and stand in no file of ours."""
     return [SubmittedItem(item_id, None, None) for item_id in expected.ids]
-
-
-def _write_items(
-    peer: Peer, writer: FileWriter, items: Sequence[Any], limit: int, mark: str | None
-) -> list[SubmittedItem]:
-    submitted: list[SubmittedItem] = []
-    first_seen: dict[str, int] = {}
-    for index, item in enumerate(items):
-        item_id, line = peer.provider.item_line(item, index, mark)
-        if item_id in first_seen:
-            raise RequestInvalid(
-                f"/items/{index}", f"the id {item_id!r} stands at /items/{first_seen[item_id]} already"
-            )
-        first_seen[item_id] = index
-        submitted.append(SubmittedItem(item_id, writer.bytes, len(line)))
-        writer.write(line)
-        if writer.bytes > limit:
-            raise RequestInvalid(f"/items/{index}", f"the input is larger than {limit} bytes here", status=413)
-    return submitted
 
 
 def content_digest(body: Any) -> str:

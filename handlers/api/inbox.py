@@ -6,10 +6,11 @@ from typing import Any, Final
 from aiohttp import web
 
 from handlers import bodies
+from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
 from handlers.api.query import count_of, cursor_for, id_of_cursor, known, take_only, was_given
-from handlers.api.wishes import MAX_REASON, decided, json_of
+from handlers.api.wishes import MAX_REASON, decided
 from reconcile.errors import NotOpen, RequestInvalid
 from reconcile.model import Operation
 from reconcile.notice import Notice

@@ -1,24 +1,30 @@
 """Operations: start, show, wait, list, history."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
 
 from handlers import bodies
 from handlers.api import start_body
+from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.query import client_key, count_of, found, labels_of, take_only, text_of, was_given
-from handlers.problem import problem
+from handlers.api.start_form import FORM, StartForm
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
-from reconcile.read_json import read_json
+from reconcile.read_json import JsonValue
 from reconcile.states import REASON_OF, STATUS_OF, State, Status
 
 #: Seconds that one wait may hold its answer (interface: at most 600).
 MAX_WAIT: Final = 600
 MAX_LIMIT: Final = 500
+_TOO_LARGE: Final = (
+    "the JSON of a start has at most {most} bytes; send a larger input as multipart/form-data: a part named operation"
+    " (this JSON without items), then a part named input (the items, one JSON object a line)"
+)
 _ITSELF: Final[Mapping[str, set[State]]] = {state: {state} for state in State}
 _OF_STATUS: Final[Mapping[str, set[State]]] = {
     status: {state for state in State if STATUS_OF[state] is status} for status in Status
@@ -35,10 +41,15 @@ class Operations:
 
     async def start(self, request: web.Request) -> web.Response:
         """POST: 202 with Location, Retry-After and the body; 200 where the key's operation is done."""
-        if request.content_type != "application/json":
-            return problem(415, "Unsupported media type", "Send the start as application/json.")
-        body = read_json(await request.read())
-        wish = start_body.parse(body, client_key=client_key(request))
+        take_only(request)
+        key = client_key(request)
+        if request.content_type == FORM:
+            form = StartForm(request, self._deps.clock)
+            body = await self._within_cap(form.operation())
+            wish = replace(start_body.parse_form(body, client_key=key), items=form.input())
+        else:
+            body = await self._within_cap(json_of(request, or_as=FORM))
+            wish = start_body.parse(body, client_key=key)
         name = start_body.provider_of(body)
         peer = self._deps.peers.get(name)
         if peer is None or peer.absence is not None:
@@ -46,6 +57,14 @@ class Operations:
             raise RequestInvalid("/provider", f"no provider {name!r} is configured; configured: {known}")
         started = await self._deps.starter.start(peer, wish)
         return self._started(started.operation)
+
+    async def _within_cap(self, reading: Awaitable[JsonValue]) -> JsonValue:
+        """A start's JSON. Raises: HTTPException, RequestInvalid, Unreadable."""
+        try:
+            return await reading
+        except web.HTTPRequestEntityTooLarge as fault:
+            most = self._deps.max_start_body
+            raise RequestInvalid("", _TOO_LARGE.format(most=most), status=413) from fault
 
     async def list(self, request: web.Request) -> web.Response:
         """GET: operations, newest first."""

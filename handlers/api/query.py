@@ -49,7 +49,7 @@ def take_only(request: web.Request, *names: str, labels: bool = False) -> None:
     known = (*names, f"{_LABEL}KEY") if labels else names
     for name in request.query:
         if name not in names and not (labels and name.startswith(_LABEL)):
-            told = f"unknown parameter; known are {', '.join(sorted(known))}"
+            told = f"unknown parameter; known are {', '.join(sorted(known)) or 'none'}"
             raise RequestInvalid(pointer("", name), told, status=400)
 
 

@@ -56,6 +56,16 @@ def parse(given: JsonValue, *, client_key: str | None) -> StartWish:
     )
 
 
+def parse_form(given: JsonValue, *, client_key: str | None) -> StartWish:
+    """As `parse`, of a start whose items follow in a part of their own. Raises: RequestInvalid."""
+    wish = parse(given, client_key=client_key)
+    if wish.items is not None:
+        raise RequestInvalid("/items", "must be absent: the items are in the part named input")
+    if wish.remote_job_id is not None:
+        raise RequestInvalid("/input", "must be absent: with remote_job_id nothing is created")
+    return wish
+
+
 def _refuse_a_create(body: JsonObject) -> None:
     """A job that somebody else created is followed: what only a create takes would be lost. Raises: RequestInvalid."""
     if body.get("request") not in (None, {}):

@@ -4,6 +4,7 @@ from typing import Final
 
 from aiohttp import web
 
+from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import job_id_of, line_of, object_of, span_of
 from handlers.api.query import found, text_of
@@ -11,7 +12,7 @@ from reconcile.decisions import NAMES_A_JOB, TAKES_A_SPAN, Decision
 from reconcile.desk import Decided
 from reconcile.errors import RequestInvalid
 from reconcile.model import JsonObject, Operation
-from reconcile.read_json import MAX_ID_LENGTH, JsonValue, read_json
+from reconcile.read_json import MAX_ID_LENGTH, JsonValue
 
 #: Characters of a reason or an expected effect. 2,000: arbitrary; a page of text that stands in each history row.
 MAX_REASON: Final = 2_000
@@ -58,13 +59,6 @@ class Wishes:
         if not op.is_terminal:
             headers["Retry-After"] = str(body["poll_after_seconds"])
         return web.json_response(body, status=202, headers=headers)
-
-
-async def json_of(request: web.Request) -> JsonValue:
-    """The request's JSON. Raises: HTTPUnsupportedMediaType, Unreadable."""
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="Send application/json.")
-    return read_json(await request.read())
 
 
 def decided(given: JsonValue) -> Decided:

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ class StartRecord:
     actor: str
     cause: str
     reason: str
-    items: Sequence[SubmittedItem] = ()
+    items: Collection[SubmittedItem] = ()
     client_key: str | None = None
     content: str = ""
     draw: float = 0.0

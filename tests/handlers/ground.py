@@ -381,7 +381,13 @@ async def running(
             at_work = supervisor.start("worker", daemon.worker.run(stop))
             stack.push_async_callback(_stopped, at_work, stop.set, lambda: daemon.worker.wake(0))
         for app, sock in zip((daemon.public, daemon.local), sockets, strict=True):
-            runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
+            runner = web.AppRunner(
+                app,
+                access_log=None,
+                handle_signals=False,
+                shutdown_timeout=0.1,
+                handler_cancellation=app is daemon.local,  # as daemon/listeners.py has it
+            )
             stack.push_async_callback(runner.cleanup)
             await runner.setup()
             await web.SockSite(runner, sock).start()
