@@ -1,6 +1,6 @@
 """The rooms of one process put together, the same in production and in a simulated world: only the seams differ."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -14,6 +14,7 @@ from daemon import own_secrets
 from daemon.config import Config
 from daemon.provider_config import ProviderConfig
 from daemon.standing import Standing, held_against
+from handlers.access import Token
 from handlers.api.app import build_local_app
 from handlers.api.deps import LocalDeps
 from handlers.webhooks import PublicDeps, build_public_app
@@ -119,7 +120,7 @@ def version() -> str:
         return "0+uninstalled"
 
 
-async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str]) -> Daemon:
+async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str]) -> Daemon:
     """Open the store and put the rooms together; only under the lock of `config.state_dir`.
 
     Raises: SchemaTooNew, StoreBusy, ConfigError, OSError.
@@ -145,7 +146,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         seams.log.info("upgraded", from_schema=store.found_schema, to_schema=newest())
     async with AsyncExitStack() as undo:
         undo.push_async_callback(store.close)
-        token, audit_key = _move_in(config, files, seams.dice)
+        tokens, audit_key = _move_in(config, files, seams.dice)
         stands = await held_against(store, config, peers)
         undo.pop_all()
     client = Client(
@@ -225,8 +226,8 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
         ingest=ingest,
         changes=changes,
         public=_public(config, seams, peers, ingest, store),
-        local=_local(config, seams, store, ingest, changes, files, peers, token=token, hosts=local_hosts),
-        token=token,
+        local=_local(config, seams, store, ingest, changes, files, peers, tokens=tokens, hosts=local_hosts),
+        token=tokens[0].value,
         audit_public_key=audit_key.public_key,
         standing=stands,
         clock=seams.clock,
@@ -235,10 +236,10 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: frozenset[str])
     )
 
 
-def _move_in(config: Config, files: Files, dice: Dice) -> tuple[str, AuditKey]:
+def _move_in(config: Config, files: Files, dice: Dice) -> tuple[Sequence[Token], AuditKey]:
     """Folders and secrets of our own, only once the file was taken: a newer release's is left alone, and all by it."""
     files.prepare()
-    return own_secrets.api_token(config, files, dice), own_secrets.audit_key(config, files, dice)
+    return own_secrets.api_tokens(config, files, dice), own_secrets.audit_key(config, files, dice)
 
 
 def _caps(config: Config) -> Caps:
@@ -294,8 +295,8 @@ def _local(
     files: Files,
     peers: Mapping[str, Peer],
     *,
-    token: str,
-    hosts: frozenset[str],
+    tokens: Sequence[Token],
+    hosts: Container[str],
 ) -> web.Application:
     deps = LocalDeps(
         store=store,
@@ -315,7 +316,7 @@ def _local(
         dice=seams.dice,
         meters=seams.meters,
         log=seams.log,
-        token=token,
+        tokens=tokens,
         hosts=hosts,
         version=version(),
         started_at=seams.clock.now(),

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from daemon.addresses import Listener, SocketPath, address, listener
+from daemon.api_config import api_place, first_token, named_tokens
 from daemon.provider_config import ProviderConfig, provider_config
 from daemon.sections import Section, Sources
+from daemon.tls import Tls, tls
+from handlers.access import Token
 from reconcile.checkpoint import AuditKey
 from reconcile.errors import ConfigError, SecretInvalid
 from reconcile.given import spelled
@@ -17,23 +21,6 @@ from reconcile.given import spelled
 FINISHED_MS: Final = 90 * 86_400_000
 #: And at least so long, ms. A day, arbitrary: who writes "90m" for "90d" would lose months at the next start.
 MIN_FINISHED_MS: Final = 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A host and port to listen on; port 0 lets the system choose."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def read(cls, text: str) -> "Listener | None":
-        """`HOST:PORT` or `[HOST]:PORT`; None where it is neither."""
-        host, _, port = text.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
-            return None
-        return cls(host, int(port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +41,16 @@ class Config:
     file: str
     state_dir: Path
     webhooks: Listener
+    #: What the webhook listener shows of itself; None: it speaks plain HTTP, and TLS stands in front.
+    tls: Tls | None
     public_url: str | None
     max_body: int
-    api: Listener
+    api: Listener | SocketPath
+    #: Keys that stand there and change nothing.
+    idle_keys: tuple[str, ...]
     api_token: str | None = field(repr=False)
+    #: Further tokens, by name.
+    api_tokens: tuple[Token, ...]
     caps: CapsConfig
     #: What waits for a person ends by itself after this, ms; None: what the contract says.
     attention_within_ms: int | None
@@ -76,13 +69,18 @@ def load(file: Path, environ: Mapping[str, str]) -> Config:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as fault:
         raise ConfigError(str(file), "", fault.strerror or str(fault), "a readable TOML file") from fault
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+    except (ValueError, RecursionError) as fault:  # also a number of too many digits, and brackets in brackets
         raise ConfigError(str(file), "", str(fault), "valid TOML in UTF-8") from fault
     return parse(document, environ, file=str(file))
 
 
 def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
     """What may be meant and is worth a line at the start: a log event and its fields."""
+    if isinstance(config.api, Listener) and not config.api.is_loopback:
+        hint = "the token and all that is asked and answered cross the network unencrypted: put TLS in front"
+        yield "any_interface", {"listen": str(config.api), "hint": hint}
+    for key in config.idle_keys:
+        yield "setting_without_effect", {"key": key, "hint": f"{config.api} is on this machine"}
     if not config.providers:
         yield "no_providers", {"file": config.file, "hint": "no operation can be started before one is configured"}
     for name, provider in sorted(config.providers.items()):
@@ -91,6 +89,11 @@ def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
         for key in provider.idle_keys:
             hint = f"{provider.provider.contract.kind} finds its lost creates without it"
             yield "setting_without_effect", {"provider": name, "key": key, "hint": hint}
+
+
+def _public_url(webhooks: Section) -> str | None:
+    text = webhooks.text_or_none("public_url")
+    return None if text is None else str(address(webhooks, "public_url", text)).rstrip("/")
 
 
 def _is_loopback(host: str) -> bool:
@@ -107,16 +110,20 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
     state_dir = Path(top.text("state_dir", environ.get("STATE_DIRECTORY") or "reconciled-state"))
     webhooks = top.section("webhooks")
     api = top.section("api")
+    (place, idle_keys), token = api_place(api), first_token(api, state_dir)
     caps = top.section("caps")
     attention_ms = top.section("attention").duration_ms("within", None)
     config = Config(
         file=file,
         state_dir=state_dir,
-        webhooks=_listener(webhooks, "127.0.0.1:8786"),
-        public_url=webhooks.text_or_none("public_url"),
+        webhooks=listener(webhooks, "127.0.0.1:8786"),
+        tls=tls(webhooks),
+        public_url=_public_url(webhooks),
         max_body=webhooks.size("max_body", "1MiB"),
-        api=_listener(api, "127.0.0.1:8787", must_be_local=True),
-        api_token=api.secret_or_none("token", base=state_dir),
+        api=place,
+        idle_keys=idle_keys,
+        api_token=token,
+        api_tokens=named_tokens(api, state_dir, token),
         caps=CapsConfig(
             start_body=caps.size("start_body", "10MiB"),
             input=caps.size("input", "1GiB"),
@@ -148,13 +155,3 @@ def audit_key(section: Section, state_dir: Path) -> AuditKey | None:
         return None if pem is None else AuditKey.read(pem)
     except SecretInvalid as fault:
         raise section.fault("key", str(fault), "an Ed25519 private key in PEM form") from fault
-
-
-def _listener(section: Section, default: str, *, must_be_local: bool = False) -> Listener:
-    value = section.text("listen", default)
-    listener = Listener.read(value)
-    if listener is None:
-        raise section.fault("listen", repr(value), "HOST:PORT, such as 127.0.0.1:8787")
-    if must_be_local and listener.host not in ("127.0.0.1", "::1", "localhost"):
-        raise section.fault("listen", repr(value), "a loopback address: the local API is not for the network")
-    return listener

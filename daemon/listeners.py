@@ -4,14 +4,23 @@ What they serve is put together elsewhere. The public one meets strangers and is
 one meets holders of the token, who may wait for minutes.
 """
 
+import asyncio
 import logging
 import socket
+import ssl
+from collections.abc import Container, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_runner import BaseSite
 
-from daemon.config import Listener
+from daemon import unix_socket
+from daemon.addresses import Listener, SocketPath
+from daemon.config import Config
+from handlers.access import SOCKET_HOSTS, own_hosts
+from reconcile.errors import ConfigError
 
 #: Seconds that requests under way at a stop get to end; waits are cut off and may be asked again.
 STOP_SECONDS: Final = 2
@@ -24,16 +33,44 @@ HEADER_SECONDS: Final = 10
 LINGER_SECONDS: Final = 1
 
 
-def bind(listener: Listener) -> socket.socket:
-    """Take the address before anything is opened, so that a taken port is told first. Raises: OSError."""
+@contextmanager
+def taken(config: Config) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The local and the public address, taken before anything is opened, so that one that is not free is told first.
+
+    Closed afterwards also where a start fails further on. Raises: ConfigError, OSError.
+    """
+    with _taken(config.api, config.file) as api, _taken(config.webhooks, config.file) as webhooks:
+        yield api, webhooks
+
+
+@contextmanager
+def _taken(place: Listener | SocketPath, file: str) -> Iterator[socket.socket]:
+    if isinstance(place, SocketPath) and (unfit := unix_socket.fault_of(place.path)) is not None:
+        raise ConfigError(file, "api.listen", *unfit)
+    with ExitStack() as stack:
+        try:
+            sock = stack.enter_context(
+                unix_socket.taken(place.path) if isinstance(place, SocketPath) else _bound(place)
+            )
+        except OSError as fault:
+            raise OSError(fault.errno, f"cannot listen on {place}: {fault.strerror}") from fault
+        yield sock
+
+
+def _bound(listener: Listener) -> socket.socket:
     sock = socket.socket(socket.AF_INET6 if ":" in listener.host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((listener.host, listener.port))
-    except OSError as fault:
+    except OSError:
         sock.close()
-        raise OSError(fault.errno, f"cannot listen on {listener.host}:{listener.port}: {fault.strerror}") from fault
+        raise
     return sock
+
+
+def hosts_of(place: Listener | SocketPath, sock: socket.socket) -> Container[str]:
+    """The Host values that the local API answers for."""
+    return SOCKET_HOSTS if isinstance(place, SocketPath) else own_hosts(place.host, sock.getsockname()[1])
 
 
 def make_runner(app: web.Application, *, public: bool, log: Any) -> web.AppRunner:
@@ -51,12 +88,28 @@ def make_runner(app: web.Application, *, public: bool, log: Any) -> web.AppRunne
     )
 
 
-async def listen(runner: web.AppRunner, sock: socket.socket) -> str:
-    """Serve on a taken address; gives it as a URL."""
+async def listen(runner: web.AppRunner, sock: socket.socket, tls: ssl.SSLContext | None = None) -> str:
+    """Serve on a taken address; gives it as a URL, or as unix:/PATH."""
     await runner.setup()
-    await web.SockSite(runner, sock).start()
+    await _Site(runner, sock, ssl_context=tls).start()
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{'http' if tls is None else 'https'}://{Listener(host, port)}"
+
+
+class _Site(web.SockSite):
+    """A site whose TLS handshake takes no longer than a header may: aiohttp leaves it asyncio's minute (S17)."""
+
+    async def start(self) -> None:
+        await BaseSite.start(self)
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("a runner serves once it was set up")
+        how: dict[str, Any] = {} if self._ssl_context is None else {"ssl_handshake_timeout": HEADER_SECONDS}
+        self._server = await asyncio.get_running_loop().create_server(
+            server, sock=self._sock, ssl=self._ssl_context, backlog=self._backlog, **how
+        )
 
 
 def _server_logger(log: Any, listener: str) -> logging.Logger:

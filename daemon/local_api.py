@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+from aiohttp.client_exceptions import UnixClientConnectorError
 from yarl import URL
 
+from daemon.addresses import Listener, SocketPath, is_unix, local_listener
 from daemon.sections import DEFAULT_FILE, Section, Sources
 from reconcile.errors import ConfigError
 
 #: Seconds for an answer that is not a wait.
 ANSWER_SECONDS: Final = 30
+#: Where a daemon's API listens unless its configuration says otherwise.
+DEFAULT_API: Final = "127.0.0.1:8787"
 
 
 class Unreachable(Exception):
@@ -54,11 +58,22 @@ class Place:
     token: str
     #: Where the token was read, in words.
     source: str = "its file"
+    #: The Unix socket behind `url`; None: `url` itself is dialled.
+    socket: Path | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address as a person gave it."""
+        return self.url if self.socket is None else str(SocketPath(self.socket))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`--url`, `--token-file`, `--config`, `--json`."""
-    parser.add_argument("--url", default=os.environ.get("RECONCILED_URL"), help="the local API; or $RECONCILED_URL")
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("RECONCILED_URL"),
+        help="the local API, http://HOST:PORT or unix:/PATH; or $RECONCILED_URL",
+    )
     parser.add_argument(
         "--token-file",
         type=Path,
@@ -77,22 +92,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def find(arguments: argparse.Namespace) -> Place:
     """The daemon these arguments mean. Raises: Unreachable, WrongUsage."""
     url, token_file = arguments.url, arguments.token_file
-    if url is not None:
-        url = _checked(url)
-    if url is not None and token_file is not None:
-        return Place(url, _token_in(Path(token_file)), str(token_file))
+    place = None if url is None else _checked(url)
+    if place is not None and token_file is not None:
+        return _placed(place, _token_in(Path(token_file)), str(token_file))
     document = _read(arguments.config, needs="--url and --token-file")
     try:
         top = Section(document, "", Sources(str(arguments.config), os.environ))
-        url = url or f"http://{top.section('api').text('listen', '127.0.0.1:8787')}"
+        place = place or _dialled(local_listener(top.section("api"), DEFAULT_API))
         token, source = (_token_in(Path(token_file)), str(token_file)) if token_file else _own_token(top)
     except ConfigError as fault:
         raise Unreachable(str(fault)) from fault
-    return Place(url, token, source)
+    return _placed(place, token, source)
 
 
-def _checked(url: str) -> str:
+def _placed(place: str | SocketPath, token: str, source: str) -> Place:
+    if isinstance(place, SocketPath):
+        return Place("http://localhost", token, source, place.path)
+    return Place(place, token, source)
+
+
+def _dialled(place: Listener | SocketPath) -> str | SocketPath:
+    """Where a daemon that listens there is reached: on every interface means on this machine too."""
+    if isinstance(place, SocketPath):
+        return place
+    mine = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+    return f"http://{Listener(mine.get(place.host, place.host), place.port)}"
+
+
+def _checked(url: str) -> str | SocketPath:
     """An address of the API without its last slash. Raises: WrongUsage."""
+    if is_unix(url.strip()):
+        path = SocketPath.read(url.strip())
+        if path is None:
+            raise WrongUsage(f"--url (or $RECONCILED_URL): {url!r} is no socket; expected such as unix:/run/api.sock")
+        return path
     try:
         parsed = URL(url.strip())
         is_usable = parsed.scheme in ("http", "https") and bool(parsed.host) and parsed.port is not None
@@ -170,7 +203,9 @@ class LocalApi:
             ) as response:
                 document = await response.json(content_type=None)
                 if not isinstance(document, dict):
-                    raise Unreachable(f"{self._place.url}: answers {response.status} and no object; is it the daemon?")
+                    raise Unreachable(
+                        f"{self._place.shown}: answers {response.status} and no object; is it the daemon?"
+                    )
                 if response.status >= 300:
                     raise Refused(response.status, document, source=self._place.source)
                 return document
@@ -195,13 +230,19 @@ class LocalApi:
             raise self._unreachable(fault) from fault
 
     def _unreachable(self, fault: Exception) -> Unreachable:
+        where = self._place.shown
+        if isinstance(fault, UnixClientConnectorError):
+            if fault.os_error.errno in (errno.ECONNREFUSED, errno.ENOENT):
+                return NotListening(f"nothing listens on {where}; is the daemon running?")
+            return Unreachable(f"{where}: {fault.os_error.strerror}; are you in the socket's group?")
         if isinstance(fault, aiohttp.ClientConnectorError) and fault.os_error.errno == errno.ECONNREFUSED:
             return NotListening(f"nothing listens on {fault.host}:{fault.port}; is the daemon running?")
-        return Unreachable(f"{self._place.url}: {fault or type(fault).__name__}; is the daemon running?")
+        return Unreachable(f"{where}: {fault or type(fault).__name__}; is the daemon running?")
 
 
 @asynccontextmanager
 async def connect(place: Place) -> AsyncIterator[LocalApi]:
     """A session for one command."""
-    async with aiohttp.ClientSession() as session:
+    connector = None if place.socket is None else aiohttp.UnixConnector(str(place.socket))
+    async with aiohttp.ClientSession(connector=connector) as session:
         yield LocalApi(place, session)

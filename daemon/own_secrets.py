@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from daemon.api_config import MIN_TOKEN, TOKEN_EXPECTED, TWIN_EXPECTED, twin
 from daemon.config import Config
+from handlers.access import Token
 from reconcile.checkpoint import AuditKey
 from reconcile.errors import ConfigError, SecretInvalid
 from reconcile.files import Files
@@ -12,11 +14,24 @@ TOKEN_FILE = "api-token"  # noqa: S105 - a file's name
 AUDIT_KEY_FILE = "audit.key"
 
 
-def api_token(config: Config, files: Files, dice: Dice) -> str:
-    """The configured token, else one of our own. Raises: ConfigError, OSError."""
+def api_tokens(config: Config, files: Files, dice: Dice) -> tuple[Token, ...]:
+    """The first token, configured or one of our own, and the named ones. Raises: ConfigError, OSError."""
     if config.api_token is not None:
-        return config.api_token
-    return _read(files.path(TOKEN_FILE)) or _make(files, TOKEN_FILE, dice.identifier("") + dice.identifier(""))
+        return (Token(None, config.api_token), *config.api_tokens)
+    path = files.path(TOKEN_FILE)
+    token = own_token(config, path) or _make(files, TOKEN_FILE, dice.identifier("") + dice.identifier(""))
+    return (Token(None, token), *config.api_tokens)
+
+
+def own_token(config: Config, path: Path) -> str | None:
+    """The token that an earlier start made; None where there is none yet. Raises: ConfigError, OSError."""
+    token = _read(path)
+    if token is not None and len(token) < MIN_TOKEN:
+        raise ConfigError(str(path), "", f"a token of {len(token)} characters", TOKEN_EXPECTED)
+    for other in config.api_tokens:
+        if other.value == token:
+            raise ConfigError(config.file, f"api.tokens.{other.name}.token", twin(Token(None, "")), TWIN_EXPECTED)
+    return token
 
 
 def audit_key(config: Config, files: Files, dice: Dice) -> AuditKey:

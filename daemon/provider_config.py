@@ -1,23 +1,20 @@
 """One `[providers.NAME]` of the configuration: its contract with the operator's own numbers, its place, its proofs."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from yarl import URL
 
+from daemon.addresses import address
 from daemon.sections import Section
 from reconcile.contract import Contract
 from reconcile.errors import SecretInvalid
 from reconcile.given import spelled
 from reconcile.provider import Provider
-from reconcile.redact import redact_url
 from reconcile.registry import KINDS, provider_for
 from reconcile.signatures import ED25519_KEY_BYTES, MIN_HMAC_KEY_BYTES, Key, read_secret
 
-#: A host as it is sent: a name, in Punycode where it is not ASCII, or an address. What parses URLs takes anything.
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
 #: Looks at a job within the time for which its provider keeps the results. 4: arbitrary; one of them may fail.
 LOOKS_WHILE_KEPT: Final = 4
 _SECRET_SHAPES: Final = (
@@ -56,8 +53,8 @@ def provider_config(name: str, section: Section, attention_ms: int | None) -> Pr
         name=name,
         # Nothing can be proven without a key, so no delivery is taken, and an end without one was not missed.
         provider=provider_for(kind, tuned if keys else replace(tuned, webhook=None)),
-        base_url=_address(section, "base_url", section.text("base_url")),
-        moved_from=tuple(_address(section, path, text) for path, text in section.texts("moved_from")),
+        base_url=address(section, "base_url", section.text("base_url")),
+        moved_from=tuple(address(section, path, text) for path, text in section.texts("moved_from")),
         credentials=credentials,
         credential_name=credential_name,
         webhook_keys=keys,
@@ -118,24 +115,6 @@ def _idle_keys(contract: Contract, *, adopt: str, marks_items: bool) -> tuple[st
     is_sure = contract.lookup is not None and contract.lookup.is_sure
     keys = ["create.adopt"] if adopt == "by_count" and is_sure else []
     return (*keys, *(["mark_items"] if marks_items and contract.item_marks == "needless" else []))
-
-
-def _address(section: Section, key: str, text: str) -> URL:
-    try:
-        url = URL(text)
-    except ValueError:
-        url = URL("")
-    is_bare = not (url.user or url.password or url.query_string or url.fragment)
-    if url.scheme not in ("http", "https") or not _HOST.fullmatch(url.raw_host or "") or not is_bare:
-        expected = "an http or https URL without user, password, query or fragment"
-        raise section.fault(key, _address_shown(text), expected)
-    return url
-
-
-def _address_shown(text: str) -> str:
-    """An address as it may stand in an error: a password in it, or a token in its query, is not for the log."""
-    shown = redact_url(text)
-    return repr(shown) if shown == text else f"{shown!r}, with more in it that is not shown"
 
 
 def _credentials(section: Section, contract: Contract) -> tuple[dict[str, str], str | None]:

@@ -17,8 +17,27 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 #: A key that TOML takes without quotes, and an element of its list.
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+(?:\[[0-9]+\])?")
 _MISSING: Final = object()
+#: What a shell takes for a variable's name. Anything else is rather the secret itself, and is not shown.
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: How a secret is given.
+_GIVEN: Final = 'a secret as { env = "NAME" }, { credential = "NAME" } or { file = "PATH" }'
+#: Bytes of a file's name (NAME_MAX).
+_MAX_FILE_NAME: Final = 255
+#: What TOML calls its values.
+_KINDS: Final = {
+    bool: "true or false",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
 #: Characters from which on a word of a PEM text is none of its frame ("-----BEGIN", "PRIVATE"). 16: arbitrary between.
 _PEM_WORD: Final = 16
+#: Characters of a text. 4,096: the longest path that Linux takes; no address or name is longer.
+MAX_TEXT: Final = 4096
+#: The largest number. 1e9: arbitrary, below what SQLite and every timer take.
+MAX_NUMBER: Final = 1e9
 #: Where the configuration stands unless something else is said.
 DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
 
@@ -41,12 +60,21 @@ class Section:
         self._children: list[Section] = []
         self._known: set[str] = set()
         if not isinstance(table, Mapping):
-            raise ConfigError(sources.file, path, _shown(table), "a table")
+            # Its kind alone: who forgets the table around a secret may have put the secret itself here.
+            raise ConfigError(sources.file, path, _kind(table), "a table")
         self._table = table
 
     def fault(self, key: str, found: str, expected: str) -> ConfigError:
         """An error that names this key in full."""
         return ConfigError(self._sources.file, self._at(key), found, expected)
+
+    def fault_here(self, found: str, expected: str) -> ConfigError:
+        """An error that names this table in full."""
+        return ConfigError(self._sources.file, self._path, found, expected)
+
+    def shown(self, value: Any) -> str:
+        """A value as it may stand in an error: its text where that is short, else its type and beginning."""
+        return _shown(value)
 
     def names(self) -> list[str]:
         """The keys that stand here, in the file's order."""
@@ -55,10 +83,13 @@ class Section:
     # ---- typed values ----
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A string that is not empty; required where there is no default."""
+        """A string of one line that is not empty; required where there is no default."""
         value = self._get(key, default, "a string")
         if not isinstance(value, str) or not value:
             raise self.fault(key, _shown(value), "a string that is not empty")
+        if not _is_text(value):
+            expected = f"a string of at most {MAX_TEXT} characters, none of them a control character"
+            raise self.fault(key, _shown(value), expected)
         return value
 
     def text_or_none(self, key: str) -> str | None:
@@ -85,22 +116,37 @@ class Section:
         """A list of strings that are not empty, each with the key path it stands at; none where the key is absent."""
         self._known.add(key)
         values = self._table.get(key, [])
-        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+        if not isinstance(values, list) or not all(_is_text(value) for value in values):
             # Not shown: an address may have a password in it.
             raise self.fault(key, "a value of another shape", "a list of strings that are not empty")
         return [(f"{key}[{i}]", value) for i, value in enumerate(values)]
 
+    def words(self, key: str, *known: str) -> frozenset[str] | None:
+        """A list of some of a few words, each once; None where the key is absent."""
+        self._known.add(key)
+        if key not in self._table:
+            return None
+        values, expected = self._table[key], f"a list of some of {', '.join(known)}"
+        if not isinstance(values, list):
+            raise self.fault(key, _shown(values), expected)
+        for i, value in enumerate(values):
+            if not isinstance(value, str) or value not in known:
+                raise self.fault(f"{key}[{i}]", _shown(value), f"one of {', '.join(known)}")
+            if value in values[:i]:
+                raise self.fault(f"{key}[{i}]", f"{value} a second time", "each word once")
+        return frozenset(values)
+
     def whole(self, key: str, default: int) -> int:
         """A whole number above 0."""
         value = self._get(key, default, "a whole number above 0")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MAX_NUMBER:
             raise self.fault(key, _shown(value), "a whole number above 0")
         return value
 
     def number(self, key: str, default: float) -> float:
         """A number above 0."""
         value = self._get(key, default, "a number above 0")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_NUMBER:
             raise self.fault(key, _shown(value), "a number above 0")
         return float(value)
 
@@ -148,6 +194,13 @@ class Section:
             return None
         return self._secret(key, self._table[key], base)
 
+    def secret(self, key: str, *, base: Path | None = None) -> str:
+        """A secret that must be there."""
+        secret = self.secret_or_none(key, base=base)
+        if secret is None:
+            raise self.fault(key, "nothing", _GIVEN)
+        return secret
+
     def pem_or_none(self, key: str, *, base: Path | None = None) -> str | None:
         """A key in PEM form, from where secrets come from. None where the key is absent."""
         self._known.add(key)
@@ -171,19 +224,37 @@ class Section:
         return [(f"{key}[{i}]", self._secret(f"{key}[{i}]", value, None)) for i, value in enumerate(values)]
 
     def _secret(self, key: str, value: Any, base: Path | None, *, is_pem: bool = False) -> str:
-        expected = 'a secret as { env = "NAME" }, { credential = "NAME" } or { file = "PATH" }'
         if not isinstance(value, Mapping) or len(value) != 1:
-            raise self.fault(key, "a value of another shape", expected)
+            raise self.fault(key, "a value of another shape", _GIVEN)
         source, name = next(iter(value.items()))
-        if source not in ("env", "credential", "file") or not isinstance(name, str) or not name:
-            raise self.fault(key, "a value of another shape", expected)
+        is_name = _is_text(name) and (source != "env" or _ENV_NAME.fullmatch(name) is not None)
+        if source not in ("env", "credential", "file") or not is_name:
+            raise self.fault(key, "a value of another shape", _GIVEN)
         secret = self._read_secret(key, source, name, base).strip("\n")
         lines = secret.split("\n") if is_pem else [secret]
         if not secret or not all(line.isprintable() for line in lines):
             raise self.fault(key, "an empty or unprintable secret", f"a secret in {source} {name}")
-        # Of a PEM text what is secret is its body, line by line, or word by word where somebody joined the lines.
-        self._sources.secrets += [word for word in secret.split() if len(word) >= _PEM_WORD] if is_pem else [secret]
+        self._sources.secrets += _pem_words(secret) if is_pem else [secret]
         return secret
+
+    def file_or_none(self, key: str, *, is_secret: bool) -> tuple[Path, str] | None:
+        """A file that others read too, by its path or as a credential, and its text. None where the key is absent.
+
+        A secret one may be its group's (as certificates' keys are handed on), and never everybody's.
+        """
+        self._known.add(key)
+        if key not in self._table:
+            return None
+        value = self._table[key]
+        source, name = ("file", value) if isinstance(value, str) else _only_item(value)
+        if source not in ("file", "credential") or not _is_text(name):
+            expected = '"PATH", { file = "PATH" } or { credential = "NAME" }'
+            raise self.fault(key, "a value of another shape", expected)
+        path = self._credential(key, name) if source == "credential" else Path(name)
+        text = self._read_file(key, path, mask=0o007 if is_secret else 0)
+        if is_secret:
+            self._sources.secrets += _pem_words(text)
+        return path, text
 
     def _read_secret(self, key: str, source: str, name: str, base: Path | None) -> str:
         environ = self._sources.environ
@@ -192,15 +263,18 @@ class Section:
                 raise self._absent(key, "nothing", f"the environment variable {name} to be set")
             return environ[name]
         if source == "credential":
-            folder = environ.get("CREDENTIALS_DIRECTORY")
-            expected = f"LoadCredential={name}:FILE in the service"
-            if "/" in name:
-                raise self.fault(key, "no such credential", expected)
-            if not folder or not (Path(folder) / name).exists():
-                raise self._absent(key, "no such credential", expected)
             # Its mode is systemd's: where it grants the daemon's user by an ACL, the mask shows as a group's read bit.
-            return self._read_file(key, Path(folder) / name, mask=0o007)
+            return self._read_file(key, self._credential(key, name), mask=0o007)
         return self._read_file(key, (base or Path()) / name, mask=0o077)
+
+    def _credential(self, key: str, name: str) -> Path:
+        folder = self._sources.environ.get("CREDENTIALS_DIRECTORY")
+        expected = f"LoadCredential={name}:FILE in the service"
+        if "/" in name or len(name) > _MAX_FILE_NAME:
+            raise self.fault(key, "no such credential", expected)
+        if not folder or not (Path(folder) / name).exists():
+            raise self._absent(key, "no such credential", expected)
+        return Path(folder) / name
 
     def _read_file(self, key: str, path: Path, *, mask: int) -> str:
         try:
@@ -236,7 +310,27 @@ class Section:
         return f"{self._path}.{quoted}" if self._path else quoted
 
 
+def _only_item(value: Any) -> tuple[Any, Any]:
+    return next(iter(value.items())) if isinstance(value, Mapping) and len(value) == 1 else (None, None)
+
+
+def _pem_words(text: str) -> list[str]:
+    """What is secret of a PEM text: its body, line by line, or word by word where somebody joined the lines."""
+    return [word for word in text.split() if len(word) >= _PEM_WORD]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable()
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "a time")
+
+
 def _shown(value: Any) -> str:
-    """A value as it may stand in an error: its type, and its text where that is short."""
-    text = repr(value)
+    """A value as it may stand in an error: its text where that is short, else its type and beginning."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of so many digits that Python does not write it
+        return f"{type(value).__name__} of very many digits"
     return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}…"

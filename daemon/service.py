@@ -16,9 +16,8 @@ from pathlib import Path
 from daemon.assembly import Daemon, Seams, assemble, version
 from daemon.config import Config, warnings_of
 from daemon.limits import LoopErrors, raise_file_limit
-from daemon.listeners import bind, listen, make_runner
+from daemon.listeners import hosts_of, listen, make_runner, taken
 from daemon.notify import Notifier
-from handlers.access import own_hosts
 from reconcile.errors import AlreadyRunning
 
 
@@ -51,9 +50,8 @@ async def serve(config: Config, seams: Seams, *, on_ready: Callable[[str, str], 
     asyncio.get_running_loop().set_exception_handler(LoopErrors(seams.log, seams.clock))
     lock = StateLock(config.state_dir)
     try:
-        # Closed here too: a start that fails further on has not yet handed them to a server.
-        with bind(config.api) as api, bind(config.webhooks) as webhooks:
-            await _serve_on((api, webhooks), config, seams, on_ready)
+        with taken(config) as sockets:
+            await _serve_on(sockets, config, seams, on_ready)
     finally:
         lock.release()
 
@@ -64,7 +62,7 @@ async def _serve_on(
     seams: Seams,
     on_ready: Callable[[str, str], None],
 ) -> None:
-    daemon = await assemble(config, seams, local_hosts=own_hosts(config.api.host, sockets[0].getsockname()[1]))
+    daemon = await assemble(config, seams, local_hosts=hosts_of(config.api, sockets[0]))
     writer = seams.supervisor.start("writer", daemon.store.run())
     try:
         await daemon.recover()
@@ -97,7 +95,7 @@ async def _run(
     }
     try:
         local = await listen(runners[0], sockets[0])
-        public = await listen(runners[1], sockets[1])
+        public = await listen(runners[1], sockets[1], config.tls.context if config.tls is not None else None)
         seams.log.info(
             "ready",
             version=version(),

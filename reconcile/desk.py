@@ -33,7 +33,10 @@ class Decided:
 
 
 class Desk:
-    """Takes what is asked of an operation; gives the operation as it stands after the commit."""
+    """Takes what is asked of an operation; gives the operation as it stands after the commit.
+
+    `actor` is the history's word for who asks; `by` is what that one said of itself.
+    """
 
     def __init__(self, *, ingest: Ingest, peers: Mapping[str, Peer], files: Files, dice: Dice) -> None:
         self._ingest = ingest
@@ -41,13 +44,13 @@ class Desk:
         self._files = files
         self._dice = dice
 
-    async def cancel(self, op: Operation, *, by: str, reason: str, effect: str) -> Operation:
+    async def cancel(self, op: Operation, *, actor: str, by: str, reason: str, effect: str) -> Operation:
         """Record the intent, once; whoever asks again gets the first one. Raises: NotOpen, StoreError."""
         cancel_id = self._dice.identifier("can_")
         asked = CancelAsked(cancel_id, by, reason, effect)
-        return await self._ask(op, asked, actor=f"client:{by}", cause=f"cancel:{cancel_id}")
+        return await self._ask(op, asked, actor=actor, cause=f"cancel:{cancel_id}")
 
-    async def give_input(self, op: Operation, *, by: str, data: bytes) -> Operation:
+    async def give_input(self, op: Operation, *, actor: str, by: str, data: bytes) -> Operation:
         """Make the input durable, then record it; no file is left where surely no row names it.
 
         Raises: NotOpen, StoreError, OSError.
@@ -62,16 +65,16 @@ class Desk:
             writer.discard()
         asked = InputAsked(input_id, by, written.ref, written.sha256)
         try:
-            return await self._ask(op, asked, actor=f"client:{by}", cause=f"input:{input_id}")
+            return await self._ask(op, asked, actor=actor, cause=f"input:{input_id}")
         except (NotOpen, StoreBusy, WriteRefused):
             self._files.remove(written.ref)
             raise
 
-    async def decide(self, op: Operation, said: Decided) -> Operation:
+    async def decide(self, op: Operation, said: Decided, *, actor: str) -> Operation:
         """Do what the decision's offer promises. Raises: NotOpen, StoreError."""
         decision_id = self._dice.identifier("dec_")
         decided = PersonDecided(decision_id, said.decision, said.by, said.reason, said.remote_job_id, said.within_ms)
-        return await self._ask(op, decided, actor=f"person:{said.by}", cause=f"decision:{decision_id}")
+        return await self._ask(op, decided, actor=actor, cause=f"decision:{decision_id}")
 
     async def _ask(self, op: Operation, asked: Evidence, *, actor: str, cause: str) -> Operation:
         self._refuse_unknown(op)

@@ -33,6 +33,8 @@ class StartWish:
     type: str | None = None
     remote_job_id: str | None = None
     caller: str | None = None
+    #: The history's word for who asks.
+    actor: str = "client:anonymous"
     approval: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     expect: Expected = field(default_factory=Expected)
@@ -68,7 +70,7 @@ class Starter:
         op = replace(self._operation(peer, wish, request, operation_id, spooled), item_mark=mark)
         record = StartRecord(
             op,
-            actor=f"client:{wish.caller or 'anonymous'}",
+            actor=wish.actor,
             cause=f"start:{operation_id}",
             reason="started" if wish.remote_job_id is None else f"adopted: follows {wish.remote_job_id}",
             items=spooled.items if spooled else _named(wish.expect),

@@ -12,9 +12,10 @@ from typing import Any
 import aiohttp
 
 from daemon import demo
+from daemon.addresses import Listener
 from daemon.assembly import Seams, version
 from daemon.cli import exits
-from daemon.config import Listener, load
+from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite

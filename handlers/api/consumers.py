@@ -10,10 +10,10 @@ from aiohttp import web
 
 from handlers import bodies
 from handlers.access import client_actor
+from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
 from handlers.api.query import client_key, count_of, found, take_only, text_of, why_absent
-from handlers.api.wishes import json_of
 from handlers.problem import problem
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation

@@ -1,10 +1,11 @@
 """What the local API needs of the rest; handed in once, so that many daemons fit in one process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers import bodies, hindrance
+from handlers.access import Token
 from reconcile.changes import Changes
 from reconcile.contract import Contract
 from reconcile.desk import Desk
@@ -31,8 +32,8 @@ class LocalDeps:
     dice: Dice
     meters: Meters
     log: Any
-    token: str
-    hosts: frozenset[str]
+    tokens: Sequence[Token]
+    hosts: Container[str]
     version: str
     started_at: int
     max_start_body: int

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers import bodies
+from handlers import access, bodies
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
@@ -56,8 +56,11 @@ class Inbox:
         op = await known(self._deps.store, entry_id)
         given = await json_of(request)
         if op is not None:
-            return web.json_response(self._deps.body(await self._deps.desk.decide(op, decided(given))))
+            said = decided(given)
+            actor = access.person_actor(request, said.by)
+            return web.json_response(self._deps.body(await self._deps.desk.decide(op, said, actor=actor)))
         by, reason = _acknowledged(given)
+        by = access.signed(request, by)  # a notice has no history, and its own row says who took it off
         now = self._deps.clock.now()
         if not await self._deps.store.acknowledge(entry_id, by=by, because=reason, at=now):
             raise NotOpen("no notice of this id waits in the inbox: it was acknowledged, is over, or never was there")

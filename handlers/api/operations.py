@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers import bodies
+from handlers import access, bodies
 from handlers.api import start_body
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
@@ -55,7 +55,9 @@ class Operations:
         if peer is None or peer.absence is not None:
             known = ", ".join(sorted(n for n, each in self._deps.peers.items() if each.absence is None)) or "none"
             raise RequestInvalid("/provider", f"no provider {name!r} is configured; configured: {known}")
-        started = await self._deps.starter.start(peer, wish)
+        # The token's own name stands in for a caller that was not named (client keys compare what was sent).
+        actor, caller = access.client_actor(request, wish.caller), access.caller(request, wish.caller)
+        started = await self._deps.starter.start(peer, replace(wish, actor=actor, caller=caller))
         return self._started(started.operation)
 
     async def _within_cap(self, reading: Awaitable[JsonValue]) -> JsonValue:

@@ -4,6 +4,7 @@ from typing import Final
 
 from aiohttp import web
 
+from handlers import access
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import job_id_of, line_of, object_of, span_of
@@ -30,9 +31,11 @@ class Wishes:
         """POST: 202, the intent recorded and nothing claimed; repeated, the same answer."""
         op = await found(self._deps.store, request.match_info["operation_id"])
         body = object_of(await json_of(request), _CANCEL)
+        by = line_of(body, "by", most=MAX_ID_LENGTH)
         asked = await self._deps.desk.cancel(
             op,
-            by=line_of(body, "by", most=MAX_ID_LENGTH),
+            actor=access.client_actor(request, by),
+            by=by,
             reason=line_of(body, "reason", most=MAX_REASON),
             effect=line_of(body, "effect", most=MAX_REASON),
         )
@@ -41,17 +44,19 @@ class Wishes:
     async def give_input(self, request: web.Request) -> web.Response:
         """POST: 202 once any JSON body is durable as the job's input; `?by=NAME` says whose it is."""
         op = await found(self._deps.store, request.match_info["operation_id"])
-        by = text_of(request, "by") or "anonymous"
-        if len(by) > MAX_ID_LENGTH:
+        said = text_of(request, "by") or None
+        if said is not None and len(said) > MAX_ID_LENGTH:
             raise RequestInvalid("/by", f"longer than {MAX_ID_LENGTH} characters", status=400)
         await json_of(request)
-        return self._taken(await self._deps.desk.give_input(op, by=by, data=await request.read()))
+        actor, by = access.client_actor(request, said), access.caller(request, said) or access.ANONYMOUS
+        return self._taken(await self._deps.desk.give_input(op, actor=actor, by=by, data=await request.read()))
 
     async def decide(self, request: web.Request) -> web.Response:
         """POST: 200 and the body once the decision is done; 409 where it is not open."""
         op = await found(self._deps.store, request.match_info["operation_id"])
         said = decided(await json_of(request))
-        return web.json_response(self._deps.body(await self._deps.desk.decide(op, said)))
+        actor = access.person_actor(request, said.by)
+        return web.json_response(self._deps.body(await self._deps.desk.decide(op, said, actor=actor)))
 
     def _taken(self, op: Operation) -> web.Response:
         body = self._deps.body(op)

@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from daemon.addresses import Listener
 from daemon.config import Config, load, parse, warnings_of
 from reconcile.checkpoint import AuditKey
 from reconcile.errors import ConfigError
@@ -253,7 +254,7 @@ def test_each_value_lands_where_it_belongs() -> None:
         8786,
         "https://hooks.example.com",
     )
-    assert (config.api.host, config.api.port, config.api_token, config.max_body) == ("127.0.0.1", 8787, TOKEN, 2 << 20)
+    assert (config.api, config.api_token, config.max_body) == (Listener("127.0.0.1", 8787), TOKEN, 2 << 20)
     caps = config.caps
     assert (caps.start_body, caps.input, caps.answer) == (11 << 20, 2 << 30, 17 << 20)
     assert (caps.result, caps.line) == (18 << 30, 65 << 20)
@@ -278,7 +279,7 @@ def test_an_empty_configuration_has_the_defaults_of_the_page() -> None:
     config = parsed({}, {})
     assert config.state_dir == Path("reconciled-state")
     assert (config.webhooks.host, config.webhooks.port) == ("127.0.0.1", 8786)
-    assert (config.api.host, config.api.port, config.api_token) == ("127.0.0.1", 8787, None)
+    assert (config.api, config.api_token) == (Listener("127.0.0.1", 8787), None)
     caps = config.caps
     assert (config.max_body, caps.start_body, caps.answer) == (1 << 20, 10 << 20, 16 << 20)
     assert (caps.input, caps.result, caps.line) == (1 << 30, 16 << 30, 64 << 20)
@@ -472,7 +473,7 @@ def test_the_local_api_is_not_for_the_network(listen: str) -> None:
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:8787", "[::1]:8787"])
 def test_loopback_is(listen: str) -> None:
-    assert parsed(put(document(), "api.listen", listen)).api.port in (0, 8787)
+    assert str(parsed(put(document(), "api.listen", listen)).api) == listen
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,9 @@ ENVIRON = {"API_KEY": API_KEY, "HOOK_0": SECRET}
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Served]:
+async def serving(folder: Path, **more: Any) -> AsyncIterator[Served]:
     """`serve`, until the body is done; then SIGTERM, and an end without a fault."""
-    config = parse(document(folder), ENVIRON, file="test.toml")
+    config = parse(document(folder, **more), ENVIRON, file="test.toml")
     capture, clock = LogCapture(), HandClock()
     clock.run()
     ready: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
