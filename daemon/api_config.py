@@ -43,13 +43,13 @@ def named_tokens(api: Section, state_dir: Path, first: str | None) -> tuple[Toke
     for name, section in api.sections("tokens"):
         if name == ANONYMOUS:
             raise section.fault_here(f"the name {name}", "another: the history says so where nobody is named")
+        may = section.words("may", *Right)
+        if may is not None and not may:
+            raise section.fault("may", "an empty list", f"some of {', '.join(Right)}; without `may` it may everything")
         value = _long_enough(section, section.secret("token", base=state_dir))
         for other in ([Token(None, first)] if first is not None else []) + tokens:
             if other.value == value:
                 raise section.fault("token", twin(other), TWIN_EXPECTED)
-        may = section.words("may", *Right)
-        if may is not None and not may:
-            raise section.fault("may", "an empty list", f"some of {', '.join(Right)}; without `may` it may everything")
         tokens.append(Token(name, value, frozenset(map(Right, Right if may is None else may))))
     return tuple(tokens)
 

@@ -12,18 +12,16 @@ from aiohttp import web
 
 from daemon import own_secrets
 from daemon.config import Config
-from daemon.provider_config import ProviderConfig
+from daemon.peers import contracts_of, peers_of
 from daemon.standing import Standing, held_against
 from handlers.access import Token
 from handlers.api.app import build_local_app
 from handlers.api.deps import LocalDeps
 from handlers.webhooks import PublicDeps, build_public_app
-from reconcile.absence import origin_of
 from reconcile.changes import Changes
 from reconcile.checkpoint import AuditKey
 from reconcile.client import Client
 from reconcile.collect import Caps, Collector
-from reconcile.contract import Contract
 from reconcile.desk import Desk
 from reconcile.files import Files
 from reconcile.ingest import Ingest, judge_by
@@ -126,7 +124,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     Raises: SchemaTooNew, StoreBusy, ConfigError, OSError.
     """
     redactor = Redactor(config.secrets)
-    peers = {p.name: _peer(p) for p in _sorted(config)}
+    peers = peers_of(config)
     files = Files(config.state_dir, seams.supervisor, seams.file_hook)
     changes = Changes()
     alarm = _Alarm()
@@ -137,7 +135,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     store = await open_store(
         str(config.state_dir / "reconciled.db"),
         opener=seams.opener,
-        judge=judge_by(_contracts(peers), paces),
+        judge=judge_by(contracts_of(peers), paces),
         has_read=HasRead(name for name, peer in peers.items() if not peer.provider.contract.has_read),
         on_done=reporter,
         hooks=seams.hooks,
@@ -160,7 +158,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     )
     ingest = Ingest(
         store=store,
-        contracts=_contracts(peers),
+        contracts=contracts_of(peers),
         reporter=reporter,
         clock=seams.clock,
         dice=seams.dice,
@@ -276,7 +274,7 @@ def _public(config: Config, seams: Seams, peers: Mapping[str, Peer], ingest: Ing
     deps = PublicDeps(
         peers=peers,
         has_open=store.has_open,
-        keys={p.name: p.webhook_keys for p in _sorted(config) if p.webhook_keys},
+        keys={p.name: p.webhook_keys for p in config.providers.values() if p.webhook_keys},
         ingest=ingest,
         clock=seams.clock,
         meters=seams.meters,
@@ -353,16 +351,3 @@ class _Alarm:
     def __call__(self, due_at: int) -> None:
         if self.wake is not None:
             self.wake(due_at)
-
-
-def _peer(p: ProviderConfig) -> Peer:
-    earlier = frozenset(origin_of(url) for url in p.moved_from)
-    return Peer(p.name, p.provider, p.base_url, p.credentials, p.credential_name, earlier)
-
-
-def _sorted(config: Config) -> list[Any]:
-    return [config.providers[name] for name in sorted(config.providers)]
-
-
-def _contracts(peers: Mapping[str, Peer]) -> Callable[[str], Contract]:
-    return lambda provider: peers[provider].provider.contract

@@ -65,13 +65,17 @@ class Config:
 
 def load(file: Path, environ: Mapping[str, str]) -> Config:
     """Read and check a configuration file. Raises: ConfigError."""
+    return parse(read_document(file), environ, file=str(file))
+
+
+def read_document(file: Path) -> dict[str, Any]:
+    """A configuration file as it stands there, not looked at yet. Raises: ConfigError."""
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as fault:
         raise ConfigError(str(file), "", fault.strerror or str(fault), "a readable TOML file") from fault
     except (ValueError, RecursionError) as fault:  # also a number of too many digits, and brackets in brackets
         raise ConfigError(str(file), "", str(fault), "valid TOML in UTF-8") from fault
-    return parse(document, environ, file=str(file))
 
 
 def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:

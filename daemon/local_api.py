@@ -167,7 +167,7 @@ def _read(path: Path, *, needs: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as fault:
         raise Unreachable(f"no configuration at {path}; give --config, or {needs}") from fault
-    except (OSError, ValueError) as fault:
+    except (OSError, ValueError, RecursionError) as fault:
         raise Unreachable(f"{path}: {fault}") from fault
 
 

@@ -26,7 +26,9 @@ def api_tokens(config: Config, files: Files, dice: Dice) -> tuple[Token, ...]:
 def own_token(config: Config, path: Path) -> str | None:
     """The token that an earlier start made; None where there is none yet. Raises: ConfigError, OSError."""
     token = _read(path)
-    if token is not None and len(token) < MIN_TOKEN:
+    if not token:
+        return None
+    if len(token) < MIN_TOKEN:
         raise ConfigError(str(path), "", f"a token of {len(token)} characters", TOKEN_EXPECTED)
     for other in config.api_tokens:
         if other.value == token:
@@ -38,10 +40,18 @@ def audit_key(config: Config, files: Files, dice: Dice) -> AuditKey:
     """The configured key, else one of our own. Raises: ConfigError, OSError."""
     if config.audit_key is not None:
         return config.audit_key
-    path = files.path(AUDIT_KEY_FILE)
+    made = own_audit_key(files.path(AUDIT_KEY_FILE))
+    if made is None:
+        made = AuditKey.made(dice.seed())
+        _make(files, AUDIT_KEY_FILE, made.pem())
+    return made
+
+
+def own_audit_key(path: Path) -> AuditKey | None:
+    """The key that an earlier start made; None where there is none yet. Raises: ConfigError, OSError."""
     pem = _read(path)
     try:
-        return AuditKey.read(pem or _make(files, AUDIT_KEY_FILE, AuditKey.made(dice.seed()).pem()))
+        return None if not pem else AuditKey.read(pem)
     except SecretInvalid as fault:
         raise ConfigError(str(path), "", str(fault), "an Ed25519 private key in PEM form") from fault
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from reconcile.errors import ConfigError, SecretAbsent
+from reconcile.errors import ConfigError, CredentialAbsent, SecretAbsent
 from reconcile.given import SPAN_EXAMPLES, span_ms
 
 _SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB)")
@@ -272,7 +272,9 @@ class Section:
         expected = f"LoadCredential={name}:FILE in the service"
         if "/" in name or len(name) > _MAX_FILE_NAME:
             raise self.fault(key, "no such credential", expected)
-        if not folder or not (Path(folder) / name).exists():
+        if not folder:
+            raise CredentialAbsent(self._sources.file, self._at(key), "no such credential", expected)
+        if not (Path(folder) / name).exists():
             raise self._absent(key, "no such credential", expected)
         return Path(folder) / name
 

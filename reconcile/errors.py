@@ -26,6 +26,10 @@ class SecretAbsent(ConfigError):
     """A secret that whoever starts the daemon hands to it, by the environment or as a credential: not handed to us."""
 
 
+class CredentialAbsent(SecretAbsent):
+    """A credential that systemd hands to the service alone, looked for outside of it."""
+
+
 class SecretInvalid(ReconciledError):
     """A webhook secret or key whose shape is wrong. The message states the expected shape, never the secret."""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 def build_parser() -> argparse.ArgumentParser:
     """All commands; `--help` of each teaches by example."""
     # Imported here: they load half the world, and a Ctrl-C meanwhile should end in `main` as any other does.
-    from daemon.cli import asking, audit, db, operations, processes, starting
+    from daemon.cli import asking, audit, check, db, operations, processes, starting
 
     parser = argparse.ArgumentParser(
         prog="reconciled",
@@ -19,6 +19,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"reconciled {processes.version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     processes.add_commands(commands)
+    check.add_commands(commands)
     starting.add_commands(commands)
     operations.add_commands(commands)
     asking.add_commands(commands)

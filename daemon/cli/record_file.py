@@ -2,12 +2,11 @@
 
 import argparse
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.config import audit_key
+from daemon.config import audit_key, read_document
 from daemon.local_api import WrongUsage, state_dir_of
 from daemon.own_secrets import AUDIT_KEY_FILE
 from daemon.sections import DEFAULT_FILE, Section, Sources
@@ -88,11 +87,8 @@ def _told(fault: Exception) -> str:
 
 def _configuration(path: Path) -> Section:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as fault:
+        return Section(read_document(path), "", Sources(str(path), os.environ))
+    except ConfigError as fault:
+        if not isinstance(fault.__cause__, FileNotFoundError):
+            raise
         raise WrongUsage(f"no configuration at {path}; name the file by --db, or give --config") from fault
-    except OSError as fault:
-        raise ConfigError(str(path), "", fault.strerror or str(fault), "a readable TOML file") from fault
-    except ValueError as fault:
-        raise ConfigError(str(path), "", str(fault), "valid TOML in UTF-8") from fault
-    return Section(document, "", Sources(str(path), os.environ))
