@@ -1,5 +1,6 @@
 """The rooms of one process put together, the same in production and in a simulated world: only the seams differ."""
 
+import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from aiohttp import web
 
 from daemon import own_secrets
 from daemon.config import Config
+from daemon.measuring import measured_by, own_numbers
 from daemon.peers import contracts_of, peers_of
 from daemon.standing import Standing, held_against
 from handlers.access import Token
@@ -79,6 +81,8 @@ class Daemon:
     changes: Changes
     public: web.Application
     local: web.Application
+    #: Set as soon as the daemon stops: from then on it is not ready.
+    stopping: asyncio.Event
     token: str
     #: Of the key that signs checkpoints: who checks them needs it from a second place than the file.
     audit_public_key: str
@@ -126,7 +130,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     redactor = Redactor(config.secrets)
     peers = peers_of(config)
     files = Files(config.state_dir, seams.supervisor, seams.file_hook)
-    changes = Changes()
+    changes, stopping = Changes(), asyncio.Event()
     alarm = _Alarm()
     paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()}, served_by(peers.values()))
     reporter = Reporter(
@@ -139,6 +143,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
         has_read=HasRead(name for name, peer in peers.items() if not peer.provider.contract.has_read),
         on_done=reporter,
         hooks=seams.hooks,
+        measured=measured_by(seams.meters, seams.clock),
     )
     if store.found_schema not in (0, newest()):
         seams.log.info("upgraded", from_schema=store.found_schema, to_schema=newest())
@@ -153,6 +158,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
         dice=seams.dice,
         files=files,
         redactor=redactor,
+        meters=seams.meters,
         max_answer=config.caps.answer,
         log=seams.log,
     )
@@ -224,7 +230,8 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
         ingest=ingest,
         changes=changes,
         public=_public(config, seams, peers, ingest, store),
-        local=_local(config, seams, store, ingest, changes, files, peers, tokens=tokens, hosts=local_hosts),
+        local=_local(config, seams, store, ingest, changes, files, peers, stopping, tokens=tokens, hosts=local_hosts),
+        stopping=stopping,
         token=tokens[0].value,
         audit_public_key=audit_key.public_key,
         standing=stands,
@@ -292,6 +299,7 @@ def _local(
     changes: Changes,
     files: Files,
     peers: Mapping[str, Peer],
+    stopping: asyncio.Event,
     *,
     tokens: Sequence[Token],
     hosts: Container[str],
@@ -319,7 +327,8 @@ def _local(
         version=version(),
         started_at=seams.clock.now(),
         max_start_body=config.caps.start_body,
-        is_ready=lambda: store.is_writable,
+        is_ready=lambda: store.is_writable and not stopping.is_set(),
+        process=own_numbers,
     )
     return build_local_app(deps)
 

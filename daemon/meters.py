@@ -1,31 +1,47 @@
-"""Counters and histograms in memory."""
+"""Counters and histograms in memory; what each means stands in reconcile/families.py."""
 
-from collections import Counter
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from reconcile.families import METERS, Labels, Spread
+
+_Series = tuple[str, Labels]
 
 
 class Counts:
-    """Counts by name and labels."""
+    """Counts and spreads by name and labels, since the start of the process."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        self._sums: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._counts: Counter[_Series] = Counter()
+        self._buckets: dict[_Series, list[int]] = {}
+        self._sums: defaultdict[_Series, float] = defaultdict(float)
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter."""
         self._counts[name, tuple(sorted(labels.items()))] += amount
 
     def observe(self, name: str, value: float, **labels: str) -> None:
-        """Put a value into a histogram; its count and sum are kept."""
+        """Put a value into a histogram, into the first bucket whose upper bound it does not pass."""
         key = (name, tuple(sorted(labels.items())))
-        self._counts[key] += 1
-        self._sums[key] += value  # type: ignore[assignment]
+        bounds = METERS[name].buckets
+        buckets = self._buckets.setdefault(key, [0] * (len(bounds) + 1))
+        buckets[bisect_left(bounds, value)] += 1
+        self._sums[key] += value
 
     def total(self, name: str, **labels: str) -> int:
-        """The sum over all label sets that hold `labels`."""
+        """The sum over all label sets that hold `labels`; of a histogram, how many values."""
         wanted = labels.items()
-        return sum(n for (known, have), n in self._counts.items() if known == name and wanted <= dict(have).items())
+        sizes = [*self._counts.items(), *((series, sum(buckets)) for series, buckets in self._buckets.items())]
+        return sum(n for (known, have), n in sizes if known == name and wanted <= dict(have).items())
 
-    def all(self) -> Mapping[tuple[str, tuple[tuple[str, str], ...]], int]:
+    def all(self) -> Mapping[_Series, int]:
         """Every counter."""
         return dict(self._counts)
+
+    def read(self) -> Iterator[tuple[str, Labels, int | Spread]]:
+        """Every counter and histogram as it stands."""
+        for (name, labels), n in self._counts.items():
+            yield name, labels, n
+        for (name, labels), buckets in self._buckets.items():
+            yield name, labels, Spread(tuple(buckets), self._sums[name, labels])

@@ -10,7 +10,8 @@ import fcntl
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from daemon.assembly import Daemon, Seams, assemble, version
@@ -18,6 +19,7 @@ from daemon.config import Config, warnings_of
 from daemon.limits import LoopErrors, raise_file_limit
 from daemon.listeners import hosts_of, listen, make_runner, taken
 from daemon.notify import Notifier
+from daemon.watchdog import Heart, ask_for_time, patience_of
 from reconcile.errors import AlreadyRunning
 
 
@@ -40,20 +42,30 @@ class StateLock:
         os.close(self._fd)
 
 
-async def serve(config: Config, seams: Seams, *, on_ready: Callable[[str, str], None] = lambda _, __: None) -> None:
+async def serve(
+    config: Config,
+    seams: Seams,
+    *,
+    on_ready: Callable[[str, str], None] = lambda _, __: None,
+    environ: Mapping[str, str] | None = None,
+) -> None:
     """Run until SIGTERM or SIGINT. Raises: AlreadyRunning, StoreError, OSError, ConfigError.
 
-    `on_ready` is told the addresses of the local and the public listener.
+    `on_ready` is told the addresses of the local and the public listener; `environ` says where systemd listens.
     """
     os.umask(0o077)  # whatever is made here is its owner's alone (S25)
     raise_file_limit()
-    asyncio.get_running_loop().set_exception_handler(LoopErrors(seams.log, seams.clock))
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(LoopErrors(seams.log, seams.clock))
     lock = StateLock(config.state_dir)
     try:
         with taken(config) as sockets:
-            await _serve_on(sockets, config, seams, on_ready)
+            await _serve_on(sockets, config, seams, on_ready, os.environ if environ is None else environ)
     finally:
         lock.release()
+        # Not before the last row is written: a second signal must not end what the first one brings to an end.
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(name)
 
 
 async def _serve_on(
@@ -61,12 +73,19 @@ async def _serve_on(
     config: Config,
     seams: Seams,
     on_ready: Callable[[str, str], None],
+    environ: Mapping[str, str],
 ) -> None:
-    daemon = await assemble(config, seams, local_hosts=hosts_of(config.api, sockets[0]))
+    notifier = Notifier(environ)
+    async with _more_time(seams, notifier):
+        notifier.send("STATUS=Opening the file; a new release may bring it to a newer schema.")
+        daemon = await assemble(config, seams, local_hosts=hosts_of(config.api, sockets[0]))
     writer = seams.supervisor.start("writer", daemon.store.run())
     try:
-        await daemon.recover()
-        await _run(config, seams, daemon, sockets, writer, on_ready)
+        async with _more_time(seams, notifier):
+            notifier.send("STATUS=Looking at what the last process left.")
+            await daemon.recover()
+        async with _alive(seams, notifier, daemon, environ):
+            await _run(config, seams, daemon, sockets, writer, notifier, on_ready)
     finally:
         daemon.store.stop()
         await asyncio.wait({writer})
@@ -76,19 +95,51 @@ async def _serve_on(
         raise fault
 
 
+@asynccontextmanager
+async def _more_time(seams: Seams, notifier: Notifier) -> AsyncIterator[None]:
+    """Meanwhile systemd is asked to wait, so that no large upgrade is ended in its middle."""
+    if not notifier.is_heard:
+        yield
+        return
+    over = asyncio.Event()
+    asking = seams.supervisor.start("start_time", ask_for_time(notifier, over))
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.wait({asking})
+
+
+@asynccontextmanager
+async def _alive(seams: Seams, notifier: Notifier, daemon: Daemon, environ: Mapping[str, str]) -> AsyncIterator[None]:
+    """Meanwhile the watchdog is told so, where systemd keeps one: also while the daemon stops."""
+    patience = patience_of(environ, os.getpid())
+    if patience is None:
+        yield
+        return
+    over = asyncio.Event()
+    heart = Heart(patience, notifier, seams.clock, lambda: daemon.store.pulse)
+    beating = seams.supervisor.start("watchdog", heart.beat(over))
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.wait({beating})
+
+
 async def _run(
     config: Config,
     seams: Seams,
     daemon: Daemon,
     sockets: tuple[socket.socket, socket.socket],
     writer: "asyncio.Task[None]",
+    notifier: Notifier,
     on_ready: Callable[[str, str], None],
 ) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _stop_all, stop, daemon)
     runners = [make_runner(app, public=app is daemon.public, log=seams.log) for app in (daemon.local, daemon.public)]
-    notifier = Notifier()
     at_work = {
         seams.supervisor.start("worker", daemon.worker.run(stop)),
         seams.supervisor.start("watchman", daemon.watchman.run(stop)),
@@ -106,12 +157,12 @@ async def _run(
         )
         for event, fields in warnings_of(config):
             seams.log.warning(event, **fields)
-        notifier.send("READY=1")
+        notifier.send("READY=1", f"STATUS=Serving: the local API at {local}, webhooks at {public}.", waits=True)
         on_ready(local, public)
         at_work.add(seams.supervisor.start("upkeep", daemon.upkeep.run(stop)))
         stopped = seams.supervisor.start("stop", _waited(stop))
         await asyncio.wait({*at_work, writer, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        notifier.send("STOPPING=1")
+        notifier.send("STOPPING=1", "STATUS=Stopping: requests under way come to their end.", waits=True)
         seams.log.info("stopping")
     finally:
         _stop_all(stop, daemon)
@@ -119,8 +170,6 @@ async def _run(
             await runner.cleanup()
         await asyncio.wait(at_work)
         await daemon.upkeep.close()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(name)
     for task in at_work:
         if (fault := task.exception()) is not None:
             raise fault
@@ -128,6 +177,7 @@ async def _run(
 
 def _stop_all(stop: asyncio.Event, daemon: Daemon) -> None:
     stop.set()
+    daemon.stopping.set()
     daemon.changes.close()
     daemon.worker.wake(0)
     daemon.watchman.wake()

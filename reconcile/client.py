@@ -24,7 +24,7 @@ from reconcile.model import Operation, UnixMs
 from reconcile.peer import Peer, Traced
 from reconcile.provider import Headers, HttpRequest, HttpResponse, JsonLines, Multipart, Purpose
 from reconcile.redact import Redactor
-from reconcile.seams import Clock, Dice
+from reconcile.seams import Clock, Dice, Meters
 
 #: Seconds for a whole request, by purpose. 30 and 60: arbitrary, above what the providers' own SDKs call slow.
 READ_SECONDS: Final = 30
@@ -113,6 +113,7 @@ class Client:
         dice: Dice,
         files: Files,
         redactor: Redactor,
+        meters: Meters,
         max_answer: int,
         log: Any,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -121,6 +122,7 @@ class Client:
         self._dice = dice
         self._files = files
         self.redactor = redactor
+        self._meters = meters
         self._max_answer = max_answer
         self._log = log
         self._sleep = sleep
@@ -243,6 +245,10 @@ class Client:
         """Let the peer's pause follow from what came back; once for each exchange."""
         if exchange.error_class == _OUR_FILE:
             return
+        purpose = exchange.request.purpose.value
+        self._meters.count("requests", provider=peer.name, purpose=purpose, answer=_answer_class(exchange))
+        seconds = max(0, exchange.ended_at - exchange.sent_at) / 1000
+        self._meters.observe("request_duration_seconds", seconds, provider=peer.name, purpose=purpose)
         was_paused = peer.pause.until_ms is not None
         self._follow(peer, exchange, create_not_accepted=create_not_accepted)
         if (peer.pause.until_ms is not None) != was_paused:
@@ -268,6 +274,14 @@ class Client:
             create_not_accepted=create_not_accepted,
             lengthens=exchange.request.purpose not in (Purpose.LOOKUP, Purpose.LIST),
         )
+
+
+def _answer_class(exchange: Exchange) -> str:
+    """What came back, in few words: error classes may name hosts, and there is no end of those."""
+    if exchange.response is None:
+        return "not_sent" if isinstance(exchange.error, NotSent) else "no_answer"
+    status = exchange.response.status
+    return "429" if status == 429 else f"{status // 100}xx"
 
 
 def _url(peer: Peer, request: HttpRequest) -> URL:

@@ -50,6 +50,8 @@ class Reporter:
                     self._tell(change)
                 if outcome.due_at is not None:
                     self._on_due(outcome.due_at)
+                if outcome.unmatched is not None:
+                    self._meters.count("webhooks_unmatched", provider=outcome.unmatched)
             except Exception:  # noqa: BLE001 - the rim: a fault in telling must not end the writer, whose commit stands
                 self._log.exception("report_failed")
 

@@ -4,8 +4,10 @@ Only protocols live here; the real ones are in daemon/runtime.py, the simulated 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
+
+from reconcile.families import Labels, Spread
 
 T = TypeVar("T")
 
@@ -55,7 +57,7 @@ class Supervisor(Protocol):
 
 
 class Meters(Protocol):
-    """Counters and histograms for operators."""
+    """Counters and histograms for operators; families.METERS says what each name means."""
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add `amount` to the counter `name`."""
@@ -67,4 +69,8 @@ class Meters(Protocol):
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Put `value` into the histogram `name`."""
+        ...
+
+    def read(self) -> Iterable[tuple[str, Labels, int | Spread]]:
+        """Every counter and histogram as it stands: name, labels, value."""
         ...

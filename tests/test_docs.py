@@ -8,6 +8,7 @@ import pytest
 
 from daemon.cli import build_parser
 from handlers.api import start_body
+from handlers.api.metrics import FAMILIES
 from reconcile.registry import KINDS, provider_for
 from reconcile.states import STATUS_OF, TERMINAL, TRANSITIONS, State, Status
 from reconcile.store.items import OUTCOMES
@@ -107,6 +108,32 @@ def test_every_configuration_key_stands_in_the_readme() -> None:
     )
     table = README[README.index("## Configuration") : README.index("## Running it")]
     assert {key for key in keys if key not in table} == set()
+
+
+def test_every_metric_stands_in_the_readme_as_the_scrape_tells_it_and_no_other() -> None:
+    table = README[README.index("| metric | labels | tells |") : README.index("What to alert on")]
+    rows = [
+        f"| `{f.name}` | {', '.join(f'`{name}`' for name in f.labels) or '-'} | {f.kind}: {f.help} |" for f in FAMILIES
+    ]
+    assert table.strip().splitlines()[2:] == rows
+
+
+def test_every_alert_is_on_a_metric_that_there_is() -> None:
+    table = README[README.index("| alert on | because |") : README.index("### What is kept")]
+    named = set(re.findall(r"(?:reconciled|process)_[a-z_]+", table))
+    assert len(named) > 10
+    assert {name.removesuffix("_bucket") for name in named} - {family.name for family in FAMILIES} == set()
+
+
+def test_a_unit_is_running_after_five_commands() -> None:
+    """tests/systemd runs them; here only that they are five, and that the wheel carries what the last one names."""
+    block = re.search(r"<!-- unit: [^\n]*-->\n```sh\n(.*?)```", README, re.DOTALL)
+    assert block is not None
+    assert len(block[1].splitlines()) == 5
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (carried,) = project["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"].items()
+    assert carried == ("systemd", "share/reconciled/systemd")
+    assert "/opt/reconciled/share/reconciled/systemd/reconciled.service" in block[1]
 
 
 def test_every_route_stands_in_the_readme() -> None:

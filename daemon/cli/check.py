@@ -17,6 +17,7 @@ from daemon.cli.processes import add_config
 from daemon.config import Config, read_document, warnings_of
 from daemon.findings import Findings, look_at
 from daemon.logs import make_log
+from daemon.meters import Counts
 from daemon.peers import peers_of
 from daemon.probe import Finding, Told
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor
@@ -138,6 +139,7 @@ async def _online(found: Findings, config: Config) -> int:
         files=Files(config.state_dir, TaskSupervisor(log)),
         redactor=Redactor(config.secrets),
         max_answer=config.caps.answer,
+        meters=Counts(),
         log=log,
     )
     is_well = True

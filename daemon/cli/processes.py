@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import faulthandler
 import os
 import signal
 import socket
@@ -95,6 +96,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     except ConfigError as fault:
         return _fail(exits.BAD_CONFIGURATION, str(fault))
     log = make_log(Redactor(config.secrets))
+    faulthandler.enable()  # a watchdog ends us by SIGABRT: where each thread stood goes to the journal, and no values
     seams = Seams(
         clock=SystemClock(),
         dice=SystemDice(),

@@ -6,6 +6,7 @@ from handlers import access, problem
 from handlers.api.consumers import Consumers
 from handlers.api.deps import LocalDeps
 from handlers.api.inbox import Inbox
+from handlers.api.metrics import MetricsRoute
 from handlers.api.operations import Operations
 from handlers.api.results import Results
 from handlers.api.status import StatusRoutes
@@ -45,6 +46,7 @@ def build_local_app(deps: LocalDeps) -> web.Application:
             web.get("/v1/status", status.status),
             web.get("/healthz", status.healthz),
             web.get("/readyz", status.readyz),
+            web.get("/metrics", MetricsRoute(deps).metrics),
         ]
     )
     return app

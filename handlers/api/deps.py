@@ -38,6 +38,8 @@ class LocalDeps:
     started_at: int
     max_start_body: int
     is_ready: Callable[[], bool]
+    #: What the system tells of the process: cpu, resident, open_fds, max_fds, as far as it does.
+    process: Callable[[], Mapping[str, float]]
 
     def contract(self, provider: str) -> Contract | None:
         """The contract of a provider that is configured now."""

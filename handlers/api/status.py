@@ -4,6 +4,7 @@ from aiohttp import web
 
 from handlers import bodies
 from handlers.api.deps import LocalDeps
+from handlers.api.metrics import error_rate
 from reconcile.checkpoint import SignedCheckpoint
 from reconcile.states import REASON_OF
 
@@ -29,17 +30,18 @@ class StatusRoutes:
         deps = self._deps
         now = deps.clock.now()
         counts = await deps.store.counts()
-        due, oldest = await deps.store.due_backlog(now)
+        due = await deps.store.due_backlog(now)
+        oldest = min((since for _, since in due.values()), default=now)
         events = await deps.store.event_counts()
         asking = {state.value for state in REASON_OF}
-        notices = await deps.store.notice_count()
+        notices = sum((await deps.store.notice_counts()).values())
         shown = {n: p for n, p in deps.peers.items() if p.absence is None or await deps.store.has_open(n)}
         return web.json_response(
             {
                 "version": deps.version,
                 "uptime_seconds": max(0, (now - deps.started_at) // 1000),
                 "operations": counts,
-                "due": {"count": due, "lag_seconds": max(0, (now - oldest) // 1000) if oldest else 0},
+                "due": {"count": sum(n for n, _ in due.values()), "lag_seconds": max(0, (now - oldest) // 1000)},
                 "checkpoint": _checkpoint(await deps.store.record.last_checkpoint()),
                 "inbox": sum(n for state, n in counts.items() if state in asking) + notices,
                 "providers": {
@@ -57,7 +59,7 @@ class StatusRoutes:
                             "last_at": bodies.rfc3339(events.get(name, {}).get("last_at")),
                         },
                         "last_good_poll": bodies.rfc3339(peer.last_good_read_at),
-                        "error_rate": round(1 - sum(peer.recent) / len(peer.recent), 3) if peer.recent else None,
+                        "error_rate": error_rate(peer),
                         "paused_until": bodies.rfc3339(peer.pause.until_ms),
                         "pause_reason": peer.pause.reason or None,
                     }

@@ -91,7 +91,8 @@ def kind(judge: Judge, contract_has_read: "HasRead") -> Kind:
         for a in arrived:
             change = changes.get(a.key)
             due_at = a.record.received_at if a.disposition == "rings" else (change.due_at if change else None)
-            done[a.positions[0]] = Done("new", change.changes if change else (), due_at)
+            unmatched = a.record.provider if a.disposition == "unmatched" and a.record.observation else None
+            done[a.positions[0]] = Done("new", change.changes if change else (), due_at, unmatched)
         return done
 
     return Kind("events", run)

@@ -100,10 +100,12 @@ async def load(reader: Reader, *, after: tuple[UnixMs, str], limit: int) -> list
     ]
 
 
-async def count(reader: Reader) -> int:
-    """How many notices nobody has acknowledged."""
-    found = await reader.execute_fetchall("SELECT count(*) FROM notices WHERE acknowledged_at IS NULL")
-    return int(found[0][0])
+async def counts(reader: Reader) -> dict[str, int]:
+    """How many notices nobody has acknowledged, by reason."""
+    found = await reader.execute_fetchall(
+        "SELECT reason, count(*) FROM notices WHERE acknowledged_at IS NULL GROUP BY reason ORDER BY reason"
+    )
+    return dict(found)
 
 
 STAND: Final = Kind("notices", lambda connection, payloads: [_stand(connection, standing) for standing in payloads])

@@ -45,7 +45,7 @@ from reconcile.store.record import Record
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener, read_only_uri
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.sweeps import Sweeps
-from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, open_writer
+from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, Measured, Pulse, open_writer, unmeasured
 
 #: Rows of a list or a history that one read gives at most.
 MAX_PAGE: Final = 1000
@@ -237,9 +237,9 @@ class Store:
         """What people are told and nobody has acknowledged, oldest first, after the (since, id) of one."""
         return await notices.load(self._reader, after=after, limit=limit)
 
-    async def notice_count(self) -> int:
-        """How much people are told and nobody has acknowledged."""
-        return await notices.count(self._reader)
+    async def notice_counts(self) -> dict[str, int]:
+        """How much people are told and nobody has acknowledged, by reason."""
+        return await notices.counts(self._reader)
 
     async def grounds(self, operation_ids: Sequence[str]) -> dict[str, Grounds]:
         """The last requests and observations of each operation named."""
@@ -304,11 +304,12 @@ class Store:
         found = await self._reader.execute_fetchall("SELECT state, count(*) FROM present GROUP BY state")
         return dict(found)
 
-    async def due_backlog(self, now: UnixMs) -> tuple[int, UnixMs | None]:
-        """How many rows are due and unleased, and since when the oldest is."""
-        sql = "SELECT count(*), min(due_at) FROM schedule WHERE lease_owner IS NULL AND due_at <= ?"
-        row = (await self._reader.execute_fetchall(sql, (now,)))[0]
-        return int(row[0]), row[1]
+    async def due_backlog(self, now: UnixMs) -> dict[str, tuple[int, UnixMs]]:
+        """By provider: how many rows are due and unleased, and since when the oldest is."""
+        sql = (
+            "SELECT provider, count(*), min(due_at) FROM schedule WHERE lease_owner IS NULL AND due_at <= ? GROUP BY 1"
+        )
+        return {row[0]: (row[1], row[2]) for row in await self._reader.execute_fetchall(sql, (now,))}
 
     async def event_counts(self) -> dict[str, dict[str, Any]]:
         """By provider: deliveries taken, duplicates, unmatched, and when the last one came; pruned ones count too."""
@@ -318,8 +319,13 @@ class Store:
 
     @property
     def commits(self) -> int:
-        """Transactions committed since the start; grows while the writer lives (watchdog)."""
+        """Transactions committed since the start."""
         return self._group.commits
+
+    @property
+    def pulse(self) -> Pulse:
+        """How far the writer has come (watchdog)."""
+        return self._group.pulse
 
     @property
     def found_schema(self) -> int:
@@ -355,14 +361,15 @@ async def open_store(
     has_read: HasRead,
     on_done: Callable[[Sequence[Done]], None],
     hooks: Hooks | None = None,
+    measured: Measured = unmeasured,
 ) -> Store:
     """Open or make the file at `path`. Raises: SchemaTooNew, StoreBusy.
 
-    `on_done` hears of every commit, on the event loop, before the callers do.
+    `on_done` hears of every commit, on the event loop, before the callers do; `measured` is entered around each.
     """
     opened: list[Connection] = []
     try:
-        group, writer = await open_writer(opener, path, hooks or Hooks(), on_done)
+        group, writer = await open_writer(opener, path, hooks or Hooks(), on_done, measured)
         opened.append(writer)
         for _ in range(2):
             opened.append(await opener(read_only_uri(path), uri=True))

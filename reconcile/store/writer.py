@@ -9,6 +9,7 @@ ended the transaction (full disk), the batch is lost as a whole: nothing of it i
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,11 +37,15 @@ _PASSING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one write came to: its answer, the changes that others wait for, and the earliest time it made due."""
+    """What one write came to: its answer, the changes that others wait for, and the earliest time it made due.
+
+    `unmatched` names the provider of a delivery that no operation was found for.
+    """
 
     result: Any = None
     changes: tuple[Change, ...] = ()
     due_at: UnixMs | None = None
+    unmatched: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,23 @@ class _Write:
     payload: Any
     future: "asyncio.Future[Done]"
     outcome: Done | StoreError | None = None
+
+
+#: Entered around each commit, with the number of its writes; left with the fault of a batch that was lost.
+Measured = Callable[[int], AbstractContextManager[object]]
+
+
+def unmeasured(_: int) -> AbstractContextManager[object]:
+    """Nobody wants to know."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The writer at one moment: how many batches it has brought to an end, whatever end, and whether one waits."""
+
+    ended: int
+    is_busy: bool
 
 
 @dataclass(slots=True)
@@ -185,8 +207,11 @@ def _as_refusal(fault: Exception) -> StoreError:
 class GroupCommit:
     """The writer task's half on the event loop: a queue of writes, and one transaction after another."""
 
-    def __init__(self, connection: Connection, inbox: _Inbox, on_done: Callable[[list[Done]], None]) -> None:
+    def __init__(
+        self, connection: Connection, inbox: _Inbox, on_done: Callable[[list[Done]], None], measured: Measured
+    ) -> None:
         self._connection = connection
+        self._measured = measured
         self._inbox = inbox
         self._on_done = on_done
         self._waiting: list[_Write] = []
@@ -197,6 +222,7 @@ class GroupCommit:
         self._ended.set()
         self.broken: StoreBroken | None = None
         self.commits = 0
+        self._ended_batches = 0
 
     @property
     def found_schema(self) -> int:
@@ -207,6 +233,11 @@ class GroupCommit:
     def is_open(self) -> bool:
         """Whether writes are taken."""
         return self.broken is None and not self._closing
+
+    @property
+    def pulse(self) -> Pulse:
+        """How far the writer has come."""
+        return Pulse(self._ended_batches, is_busy=bool(self._in_hand or self._waiting))
 
     async def write(self, kind: Kind, payload: Any) -> Any:
         """Hand in one write and wait for the commit that holds it. Raises: StoreError."""
@@ -238,6 +269,7 @@ class GroupCommit:
             while self._waiting:
                 self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
                 await self._commit(self._in_hand)
+                self._ended_batches += 1
                 self._in_hand = []
 
     async def ended(self) -> None:
@@ -252,7 +284,8 @@ class GroupCommit:
     async def _commit(self, batch: list[_Write]) -> None:
         self._inbox.batch = batch
         try:
-            await self._connection.commit()
+            with self._measured(len(batch)):
+                await self._connection.commit()
         except StoreBroken as broken:
             self.broken = broken
             for write in [*batch, *self._waiting]:
@@ -281,7 +314,7 @@ def _settle(write: _Write) -> None:
 
 
 async def open_writer(
-    opener: Opener, path: str, hooks: Hooks, on_done: Callable[[list[Done]], None]
+    opener: Opener, path: str, hooks: Hooks, on_done: Callable[[list[Done]], None], measured: Measured
 ) -> tuple[GroupCommit, Connection]:
     """Open and migrate the file, and give the group commit on it. Raises: SchemaTooNew, sqlite3.Error."""
     inbox = _Inbox(hooks)
@@ -297,4 +330,4 @@ async def open_writer(
         return connection
 
     connection = await opener(path, factory=connect)
-    return GroupCommit(connection, inbox, on_done), connection
+    return GroupCommit(connection, inbox, on_done, measured), connection

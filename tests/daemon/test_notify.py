@@ -1,7 +1,9 @@
 """Words to systemd: datagrams to the socket that it names, silence where it names none."""
 
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,28 @@ def test_the_environment_is_the_process_own_unless_given(
     monkeypatch.setenv("NOTIFY_SOCKET", path)
     Notifier().send("READY=1")
     assert sock.recv(100) == b"READY=1"
+
+
+def test_a_word_that_is_said_once_waits_for_a_place_and_one_that_is_said_again_does_not(
+    listener: tuple[socket.socket, str],
+) -> None:
+    """The kernel keeps ten datagrams for a manager that is busy."""
+    sock, path = listener
+    notifier = Notifier({"NOTIFY_SOCKET": path})
+    for _ in range(30):
+        notifier.send("WATCHDOG=1")
+    assert notifier.is_heard
+    reading = threading.Timer(0.2, sock.recv, (100,))
+    reading.start()
+    notifier.send("STOPPING=1", waits=True)
+    reading.join()
+    sock.setblocking(False)
+    said = []
+    with suppress(BlockingIOError):
+        while True:
+            said.append(sock.recv(100))
+    assert said[-1] == b"STOPPING=1"
+    assert len(said) < 30
 
 
 @pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": ""}])

@@ -12,9 +12,11 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
+from daemon import watchdog
 from daemon.assembly import Seams
 from daemon.config import parse
 from daemon.meters import Counts
@@ -33,6 +36,7 @@ from reconcile.checkpoint import AuditKey, fault_of
 from reconcile.errors import AlreadyRunning, ConfigError
 from reconcile.store import checkpoints
 from reconcile.store.schema import read_only_uri
+from reconcile.store.writer import Hooks
 from tests.handlers.ground import (
     API_KEY,
     SECRET,
@@ -60,6 +64,7 @@ class Served:
     folder: Path
     clock: HandClock
     capture: LogCapture
+    task: asyncio.Task[None]
 
     @property
     def public_port(self) -> int:
@@ -111,14 +116,18 @@ ENVIRON = {"API_KEY": API_KEY, "HOOK_0": SECRET}
 
 
 @asynccontextmanager
-async def serving(folder: Path, **more: Any) -> AsyncIterator[Served]:
-    """`serve`, until the body is done; then SIGTERM, and an end without a fault."""
+async def serving(folder: Path, other: Mapping[str, Any] | None = None, **more: Any) -> AsyncIterator[Served]:
+    """`serve` (`other` seams, `more` configuration) until the body is done; then SIGTERM, and an end without a fault."""
     config = parse(document(folder, **more), ENVIRON, file="test.toml")
     capture, clock = LogCapture(), HandClock()
     clock.run()
     ready: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
     task = asyncio.create_task(
-        serve(config, seams(capture, clock), on_ready=lambda api, hooks: ready.put_nowait((api, hooks)))
+        serve(
+            config,
+            replace(seams(capture, clock), **(other or {})),
+            on_ready=lambda api, hooks: ready.put_nowait((api, hooks)),
+        )
     )
     first = asyncio.create_task(ready.get())
     await asyncio.wait({task, first}, return_when=asyncio.FIRST_COMPLETED)
@@ -127,11 +136,32 @@ async def serving(folder: Path, **more: Any) -> AsyncIterator[Served]:
         await task
     api, hooks = await first
     try:
-        yield Served(api, hooks, folder, clock, capture)
+        yield Served(api, hooks, folder, clock, capture, task)
     finally:
-        os.kill(os.getpid(), signal.SIGTERM)
+        if not task.done():
+            os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(15):
             await task
+
+
+@contextmanager
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **more: str) -> Iterator[Callable[[], list[str]]]:
+    """systemd's end of the socket; what was said since the last look, line by line."""
+    path = str(tmp_path / "notify")
+    for name, value in {"NOTIFY_SOCKET": path, **more}.items():
+        monkeypatch.setenv(name, value)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(path)
+        sock.setblocking(False)
+
+        def heard() -> list[str]:
+            lines: list[str] = []
+            with suppress(BlockingIOError):
+                while True:
+                    lines += sock.recv(1_000).decode().splitlines()
+            return lines
+
+        yield heard
 
 
 # ---- systemd ---------------------------------------------------------------------------------------------------
@@ -140,21 +170,111 @@ async def serving(folder: Path, **more: Any) -> AsyncIterator[Served]:
 async def test_c46_ready_is_said_once_after_both_listeners_and_stopping_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = str(tmp_path / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(path)
-        sock.setblocking(False)
-        monkeypatch.setenv("NOTIFY_SOCKET", path)
+    with systemd(tmp_path, monkeypatch) as heard:
         async with serving(tmp_path / "state") as served:
-            assert sock.recv(100) == b"READY=1"
+            said = heard()
+            assert [line for line in said if not line.startswith(("STATUS=", "EXTEND_TIMEOUT_USEC="))] == ["READY=1"]
+            assert said[-1].startswith("STATUS=Serving")
             assert (await served.call("GET", "/readyz"))[0] == 200
             body = event("b1")
             lines = [*signed(body, at_ms=served.clock.now()).items(), ("Content-Length", str(len(body)))]
             answer = await exchange(served.public_port, request_bytes("POST", "/webhooks/openai", lines, body))
             assert answer.status == 200
-        assert sock.recv(100) == b"STOPPING=1"
-        with pytest.raises(BlockingIOError):
-            sock.recv(100)
+        assert [line for line in heard() if not line.startswith("STATUS=")] == ["STOPPING=1"]
+
+
+async def test_the_watchdog_is_told_that_all_is_well_from_ready_to_the_end_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C46 (1), with a watchdog of 300 ms: more than twice in each of its times."""
+    with systemd(tmp_path, monkeypatch, WATCHDOG_USEC="300000", WATCHDOG_PID=str(os.getpid())) as heard:
+        async with serving(tmp_path / "state"):
+            first = heard()
+            assert first.index("WATCHDOG=1") <= first.index("READY=1") + 2
+            began = time.monotonic()
+            await asyncio.sleep(1)
+            passed = time.monotonic() - began
+            assert heard().count("WATCHDOG=1") >= 2 * passed / 0.3
+
+
+async def test_a_loop_that_hangs_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C46 (2): the word comes from the loop and from no thread beside it."""
+    with systemd(tmp_path, monkeypatch, WATCHDOG_USEC="300000") as heard:
+        async with serving(tmp_path / "state"):
+            await asyncio.sleep(0.2)
+            heard()
+            time.sleep(0.7)  # noqa: ASYNC251 - this is the hang
+            assert heard() == []
+            await asyncio.sleep(0.2)
+            assert "WATCHDOG=1" in heard()
+
+
+@pytest.mark.parametrize(("stuck", "is_well"), [(0.25, True), (1.2, False)])
+async def test_a_writer_that_hangs_is_not_vouched_for_and_a_slow_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: float, is_well: bool
+) -> None:
+    """F22, scaled: a commit that takes less than the watchdog's time is slow, one that takes longer is stuck."""
+    let_go, holds = threading.Event(), threading.Event()
+
+    def hang(_: sqlite3.Connection) -> None:
+        if holds.is_set():
+            let_go.wait(stuck)
+            holds.clear()
+
+    with systemd(tmp_path, monkeypatch, WATCHDOG_USEC="600000") as heard:
+        async with serving(tmp_path / "state", {"hooks": Hooks(before_commit=hang)}) as served:
+            holds.set()
+            starting = asyncio.create_task(served.call("POST", "/v1/operations", START))
+            said: list[bool] = []
+            while holds.is_set():
+                await asyncio.sleep(0.22)  # a word is due each 0.2 s
+                said.append("WATCHDOG=1" in heard())
+            assert (await starting)[0] == 202, "what was slow was kept all the same"
+            assert all(said[:-1]) is is_well, said
+            await asyncio.sleep(0.3)
+            assert "WATCHDOG=1" in heard(), "a writer that goes on is well again"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"WATCHDOG_USEC": "300000", "WATCHDOG_PID": "1"},
+        {"WATCHDOG_USEC": "0"},
+        {"WATCHDOG_USEC": "soon"},
+        {"WATCHDOG_USEC": "-5"},
+        {},
+    ],
+)
+async def test_a_watchdog_that_is_not_for_this_process_is_told_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
+    """C46 (4) (5)."""
+    for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
+        monkeypatch.delenv(name, raising=False)
+    with systemd(tmp_path, monkeypatch, **environ) as heard:
+        async with serving(tmp_path / "state"):
+            await asyncio.sleep(0.3)
+        assert "WATCHDOG=1" not in heard()
+
+
+async def test_a_long_start_asks_systemd_for_more_time_as_long_as_its_loop_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large upgrade is not ended in its middle by TimeoutStartSec; READY=1 still comes once, at its end."""
+    monkeypatch.setattr(watchdog, "MORE_EVERY_SECONDS", 0.25)
+
+    async def slow(*args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await open_sqlite(*args, **kwargs)
+
+    with systemd(tmp_path, monkeypatch) as heard:
+        async with serving(tmp_path / "state", {"opener": slow}):
+            said = heard()
+            asked = [n for n, line in enumerate(said) if line == f"EXTEND_TIMEOUT_USEC={60_000_000}"]
+            assert len(asked) >= 4
+            assert max(asked) < said.index("READY=1")
+            await asyncio.sleep(0.3)
+            assert heard() == [], "a daemon that serves asks for no time"
 
 
 async def test_without_systemd_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +391,65 @@ def read_only(folder: Path, sql: str) -> list[Any]:
     connection = sqlite3.connect(read_only_uri(str(folder / "reconciled.db")), uri=True)
     with closing(connection):
         return connection.execute(sql).fetchall()
+
+
+async def test_a_thousand_waits_do_not_hold_up_a_stop(tmp_path: Path) -> None:
+    """N42: they are told at once that nothing has ended, or cut off; nobody waits for their 600 seconds."""
+    async with serving(tmp_path / "state") as served, AsyncExitStack() as stack:
+        _, body = await served.call("POST", "/v1/operations", START)
+        headers = [("Authorization", f"Bearer {served.token}")]
+        asked = request_bytes("GET", f"{body['status_url']}?wait=600", headers, host=f"127.0.0.1:{served.local_port}")
+        for _ in range(1_000):
+            _, writer = await asyncio.open_connection("127.0.0.1", served.local_port)
+            stack.callback(writer.close)
+            writer.write(asked)
+
+        async def are_waiting() -> bool:
+            return sum("_handle_request" in repr(task.get_coro()) for task in asyncio.all_tasks()) >= 1_000
+
+        await until(are_waiting)
+        began = time.monotonic()
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(15):
+            await asyncio.wait({served.task})
+        assert time.monotonic() - began < 6
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_nothing_that_the_first_one_brings_to_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: signal.Signals
+) -> None:
+    """N42: until the very last, which is the lock; by default a signal would end the process there."""
+    release = StateLock.release
+
+    def as_the_last_thing(lock: StateLock) -> None:
+        os.kill(os.getpid(), second)
+        release(lock)
+
+    monkeypatch.setattr(StateLock, "release", as_the_last_thing)
+    async with serving(tmp_path / "state") as served:
+        await served.call("POST", "/v1/operations", START)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), second)
+    assert [entry for entry in served.capture.entries if entry["log_level"] in ("error", "critical")] == []
+
+
+async def test_while_it_stops_it_is_alive_and_not_ready(tmp_path: Path) -> None:
+    """Asked on a connection that was open before: new ones are not taken any more."""
+    async with serving(tmp_path / "state") as served, aiohttp.ClientSession() as session:
+        headers = {"Authorization": f"Bearer {served.token}"}
+
+        async def asked(path: str) -> tuple[int, Any]:
+            async with session.get(served.api + path, headers=headers) as response:
+                return response.status, await response.json()
+
+        assert await asked("/readyz") == (200, {"status": "ready"})
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0)
+        with suppress(aiohttp.ClientError):  # or it is gone already
+            status, body = await asked("/readyz")
+            assert (status, body["status"]) == (503, "not ready")
 
 
 async def test_a_wait_does_not_hold_up_a_stop(tmp_path: Path) -> None:

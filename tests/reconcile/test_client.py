@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestServer
 from multidict import CIMultiDict
 from yarl import URL
 
+from daemon.meters import Counts
 from reconcile import client
 from reconcile.client import CREATE_SECONDS, Client, Exchange
 from reconcile.errors import NotSent, OutcomeUnknown
@@ -101,6 +102,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         dice=cast("Any", type("Dice", (), {"draw": staticmethod(lambda: 0.0)})),
         files=Files(tmp_path, nobody),
         redactor=Redactor(()),
+        meters=Counts(),
         max_answer=65_536,
         log=structlog.get_logger(),
         sleep=lambda _: asyncio.sleep(0),

@@ -16,6 +16,7 @@ import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from daemon.meters import Counts
 from reconcile.client import Client
 from reconcile.contract import Lookup
 from reconcile.evidence import Accepted, LookedAgain, LookupFound, ReadFailed
@@ -89,6 +90,7 @@ async def account(tmp_path: Path) -> AsyncIterator[Account]:
         dice=cast("Any", type("Dice", (), {"draw": staticmethod(lambda: 0.0)})),
         files=Files(tmp_path, nobody),
         redactor=Redactor((KEY,)),
+        meters=Counts(),
         max_answer=1 << 20,
         log=structlog.get_logger(),
         sleep=lambda _: asyncio.sleep(0),

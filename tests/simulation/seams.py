@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from reconcile.families import Labels, Spread
 from tests.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
@@ -98,6 +99,10 @@ class CountingMeters:
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Keep one value."""
         self.observations[name, tuple(sorted(labels.items()))].append(value)
+
+    def read(self) -> list[tuple[str, Labels, int | Spread]]:
+        """The counters alone: nobody scrapes a simulated daemon."""
+        return [(name, labels, n) for (name, labels), n in self.counts.items()]
 
     def total(self, name: str, **labels: str) -> int:
         """The sum of `name` over all series that bear `labels`."""

@@ -77,15 +77,15 @@ async def test_notices_are_read_by_pages_and_counted(path: Path) -> None:
     """Two that began at the same moment stand in the order of their ids; what was seen is in no page and no count."""
     told = [Notice("webhooks_silent", NOW + n // 2, "silent", provider=f"p{n}") for n in range(5)]
     async with opened(path) as ground:
-        assert await ground.store.notice_count() == 0
+        assert await ground.store.notice_counts() == {}
         await ground.store.stand(told)
         assert await ground.store.notices(limit=2) == told[:2]
         assert await ground.store.notices(after=(NOW, "webhooks_silent.p0"), limit=2) == told[1:3]
         assert await ground.store.notices(after=(NOW + 2, "webhooks_silent.p4"), limit=2) == []
-        assert await ground.store.notice_count() == 5
+        assert await ground.store.notice_counts() == {"webhooks_silent": 5}
         await ground.store.acknowledge("webhooks_silent.p2", by="ann", because="known", at=NOW)
         assert await ground.store.notices(after=(NOW, "webhooks_silent.p0"), limit=2) == [told[1], told[3]]
-        assert await ground.store.notice_count() == 4
+        assert await ground.store.notice_counts() == {"webhooks_silent": 4}
 
 
 async def test_every_reason_of_a_notice_either_lasts_or_happened(path: Path) -> None:

@@ -22,7 +22,7 @@ READS: Final[dict[str, Callable[[Store], Coroutine[Any, Any, Any]]]] = {
     "questions": lambda store: store.questions(after=None, limit=1),
     "results_expiring": lambda store: store.results_expiring("test", before=NOW),
     "notices": lambda store: store.notices(),
-    "notice_count": lambda store: store.notice_count(),
+    "notice_counts": lambda store: store.notice_counts(),
     "grounds": lambda store: store.grounds(["op_1"]),
     "history": lambda store: store.history("op_1"),
     "observations": lambda store: store.observations("op_1"),
