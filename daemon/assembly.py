@@ -10,24 +10,30 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from aiohttp.abc import AbstractResolver
 
 from daemon import own_secrets
+from daemon.alarm import Alarm
 from daemon.config import Config
 from daemon.measuring import measured_by, own_numbers
 from daemon.peers import contracts_of, peers_of
 from daemon.standing import Standing, held_against
 from handlers.access import Token
+from handlers.announcement import announce_by
 from handlers.api.app import build_local_app
 from handlers.api.deps import LocalDeps
 from handlers.webhooks import PublicDeps, build_public_app
+from reconcile.callback import Callbacks
 from reconcile.changes import Changes
 from reconcile.checkpoint import AuditKey
 from reconcile.client import Client
 from reconcile.collect import Caps, Collector
+from reconcile.courier import Courier
 from reconcile.desk import Desk
 from reconcile.files import Files
 from reconcile.ingest import Ingest, judge_by
 from reconcile.notary import Notary
+from reconcile.outbox import Outbox
 from reconcile.pace_keeper import PaceKeeper
 from reconcile.paces import Paces
 from reconcile.peer import Peer, served_by
@@ -61,6 +67,8 @@ class Seams:
     log: Any
     hooks: Hooks = field(default_factory=Hooks)
     file_hook: Callable[[str, Path], None] | None = None
+    #: Looks up the names of callbacks, whose addresses are judged before they are connected to.
+    resolver: Callable[[], AbstractResolver] = aiohttp.ThreadedResolver
 
 
 @dataclass(slots=True)
@@ -73,6 +81,7 @@ class Daemon:
     pace_keeper: PaceKeeper
     sweeper: Sweeper
     worker: Worker
+    outbox: Outbox
     watchman: Watchman
     upkeep: Upkeep
     restored: Restored
@@ -102,6 +111,7 @@ class Daemon:
         await self._rouse()
         await self.pace_keeper.recall()
         await self.worker.recall_pauses()
+        await self.outbox.recover()
         await self.watchman.cut_waits()  # the last process may have written them by a clock that was ahead
         await self.upkeep.look()
 
@@ -131,10 +141,17 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     peers = peers_of(config)
     files = Files(config.state_dir, seams.supervisor, seams.file_hook)
     changes, stopping = Changes(), asyncio.Event()
-    alarm = _Alarm()
+    alarm = Alarm()
     paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()}, served_by(peers.values()))
+    callbacks = Callbacks(config.callbacks.values())
     reporter = Reporter(
-        changes=changes, meters=seams.meters, clock=seams.clock, log=seams.log, on_due=alarm, on_change=paces.take
+        changes=changes,
+        meters=seams.meters,
+        clock=seams.clock,
+        log=seams.log,
+        on_due=alarm,
+        on_change=paces.take,
+        on_delivery=alarm.delivery_waits,
     )
     store = await open_store(
         str(config.state_dir / "reconciled.db"),
@@ -142,6 +159,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
         judge=judge_by(contracts_of(peers), paces),
         has_read=HasRead(name for name, peer in peers.items() if not peer.provider.contract.has_read),
         on_done=reporter,
+        announce=announce_by(contracts_of(peers), callbacks),
         hooks=seams.hooks,
         measured=measured_by(seams.meters, seams.clock),
     )
@@ -204,17 +222,10 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
         on_pause=alarm.pause_changed,
     )
     alarm.wake = worker.wake
-    watchman = Watchman(
-        store=store,
-        peers=peers,
-        files=files,
-        clock=seams.clock,
-        supervisor=seams.supervisor,
-        served=stands.served if stands.absent() else None,
-        sources=(paces.silent,),
-        on_step=worker.clock_stepped,
-        log=seams.log,
-    )
+    outbox = _outbox(seams, store, callbacks)
+    alarm.deliver = outbox.wake
+    alarm.steps = (worker.clock_stepped, outbox.clock_stepped)
+    watchman = _watchman(seams, store, peers, files, stands, paces, on_step=alarm.clock_stepped)
     alarm.look = watchman.wake
     return Daemon(
         store=store,
@@ -223,6 +234,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
         pace_keeper=pace_keeper,
         sweeper=sweeper,
         worker=worker,
+        outbox=outbox,
         watchman=watchman,
         upkeep=_upkeep(seams, store, files, collector, audit_key, _retention(config, seams, store, files, peers)),
         restored=_restored(seams, store, ingest, peers, files),
@@ -230,7 +242,9 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
         ingest=ingest,
         changes=changes,
         public=_public(config, seams, peers, ingest, store),
-        local=_local(config, seams, store, ingest, changes, files, peers, stopping, tokens=tokens, hosts=local_hosts),
+        local=_local(
+            config, seams, store, ingest, changes, files, peers, callbacks, stopping, tokens=tokens, hosts=local_hosts
+        ),
         stopping=stopping,
         token=tokens[0].value,
         audit_public_key=audit_key.public_key,
@@ -299,6 +313,7 @@ def _local(
     changes: Changes,
     files: Files,
     peers: Mapping[str, Peer],
+    callbacks: Callbacks,
     stopping: asyncio.Event,
     *,
     tokens: Sequence[Token],
@@ -315,7 +330,9 @@ def _local(
             dice=seams.dice,
             max_input=config.caps.input,
             max_line=config.caps.line,
+            callbacks=callbacks,
         ),
+        callbacks=callbacks,
         files=files,
         peers=peers,
         clock=seams.clock,
@@ -333,6 +350,42 @@ def _local(
     return build_local_app(deps)
 
 
+def _watchman(
+    seams: Seams,
+    store: Store,
+    peers: Mapping[str, Peer],
+    files: Files,
+    stands: Standing,
+    paces: Paces,
+    *,
+    on_step: Callable[[], None],
+) -> Watchman:
+    return Watchman(
+        store=store,
+        peers=peers,
+        files=files,
+        clock=seams.clock,
+        supervisor=seams.supervisor,
+        served=stands.served if stands.absent() else None,
+        sources=(paces.silent,),
+        on_step=on_step,
+        log=seams.log,
+    )
+
+
+def _outbox(seams: Seams, store: Store, callbacks: Callbacks) -> Outbox:
+    return Outbox(
+        deliveries=store.deliveries,
+        callbacks=callbacks,
+        courier=Courier(connector=seams.connector, resolver=seams.resolver, clock=seams.clock),
+        clock=seams.clock,
+        dice=seams.dice,
+        supervisor=seams.supervisor,
+        meters=seams.meters,
+        log=seams.log,
+    )
+
+
 def _retention(config: Config, seams: Seams, store: Store, files: Files, peers: Mapping[str, Peer]) -> Retention:
     terms = {name: peer.provider.contract.webhook for name, peer in peers.items()}
     known = [webhook.retries_ms for kind in KINDS if (webhook := provider_for(kind).contract.webhook) is not None]
@@ -345,18 +398,3 @@ def _retention(config: Config, seams: Seams, store: Store, files: Files, peers: 
         longest_retry_ms=max(known, default=0),
         log=seams.log,
     )
-
-
-class _Alarm:
-    """Passes on what is told before its hearer is made: due times to the worker, pauses to the watchman."""
-
-    wake: Callable[[int], None] | None = None
-    look: Callable[[], None] | None = None
-
-    def pause_changed(self) -> None:
-        if self.look is not None:
-            self.look()
-
-    def __call__(self, due_at: int) -> None:
-        if self.wake is not None:
-            self.wake(due_at)

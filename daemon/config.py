@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from daemon.addresses import Listener, SocketPath, address, listener
 from daemon.api_config import api_place, first_token, named_tokens
+from daemon.callback_config import callback_config
 from daemon.provider_config import ProviderConfig, provider_config
 from daemon.sections import Section, Sources
 from daemon.tls import Tls, tls
 from handlers.access import Token
+from reconcile.callback import Callback
 from reconcile.checkpoint import AuditKey
 from reconcile.errors import ConfigError, SecretInvalid
 from reconcile.given import spelled
@@ -55,6 +57,7 @@ class Config:
     #: What waits for a person ends by itself after this, ms; None: what the contract says.
     attention_within_ms: int | None
     providers: Mapping[str, ProviderConfig]
+    callbacks: Mapping[str, Callback]
     #: How long ended operations are kept, ms.
     finished_ms: int
     #: What signs checkpoints; None: a key of the daemon's own, in the state directory.
@@ -93,6 +96,9 @@ def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
         for key in provider.idle_keys:
             hint = f"{provider.provider.contract.kind} finds its lost creates without it"
             yield "setting_without_effect", {"provider": name, "key": key, "hint": hint}
+    for name, callback in sorted(config.callbacks.items()):
+        if callback.url.scheme == "http" and not _is_loopback(callback.url.host or ""):
+            yield "plain_http", {"callback": name, "hint": "what an operation came to crosses the network unencrypted"}
 
 
 def _public_url(webhooks: Section) -> str | None:
@@ -137,6 +143,7 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
         ),
         attention_within_ms=attention_ms,
         providers={name: provider_config(name, section, attention_ms) for name, section in top.sections("providers")},
+        callbacks={name: callback_config(name, section) for name, section in top.sections("callbacks")},
         finished_ms=_finished_ms(top.section("retention")),
         audit_key=audit_key(top.section("audit"), state_dir),
         secrets=(),

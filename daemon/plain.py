@@ -6,9 +6,11 @@ from typing import Final
 
 #: What a request came to, by its error class.
 _ERRORS: Final[Mapping[str, str]] = {
+    "address_refused": "its name leads to an address that may not be called",
     "another_job": "the answer speaks of another job",
     "answer_too_large": "the answer is too large",
     "bad_encoding": "the answer's encoding is broken",
+    "callback_moved": "its URL does not lie under the configured callback any more",
     "bad_url": "the address cannot be used",
     "connect": "no connection",
     "connect_timeout": "no connection in time",
@@ -22,6 +24,7 @@ _ERRORS: Final[Mapping[str, str]] = {
     "our_fault": "a fault of ours",
     "our_file": "our own file cannot be read",
     "page_too_large": "a page of the list holds more than was asked for",
+    "redirect_not_followed": "a redirect, which is not followed",
     "reset": "the connection was lost",
     "result_too_large": "the result is too large",
     "results_dropped": "it has dropped the result",

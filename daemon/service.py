@@ -1,8 +1,8 @@
 """One process put together: opens, starts and stops everything in order, under one task group.
 
-Order of stopping: listeners first (nothing new comes in), then the worker, the watchman and the upkeep (running actions
-end), then the last checkpoint, over all that they wrote, then the store. The row is the programme counter, so a stop in
-mid-work and a kill leave the same thing behind.
+Order of stopping: listeners first (nothing new comes in), then the worker, the outbox, the watchman and the upkeep
+(running actions end), then the last checkpoint, over all that they wrote, then the store. The row is the programme
+counter, so a stop in mid-work and a kill leave the same thing behind.
 """
 
 import asyncio
@@ -89,6 +89,7 @@ async def _serve_on(
     finally:
         daemon.store.stop()
         await asyncio.wait({writer})
+        await daemon.outbox.close()
         await daemon.client.close()
         await daemon.store.close()
     if (fault := writer.exception()) is not None:
@@ -143,6 +144,7 @@ async def _run(
     at_work = {
         seams.supervisor.start("worker", daemon.worker.run(stop)),
         seams.supervisor.start("watchman", daemon.watchman.run(stop)),
+        seams.supervisor.start("outbox", daemon.outbox.run(stop)),
     }
     try:
         local = await listen(runners[0], sockets[0])
@@ -181,6 +183,7 @@ def _stop_all(stop: asyncio.Event, daemon: Daemon) -> None:
     daemon.changes.close()
     daemon.worker.wake(0)
     daemon.watchman.wake()
+    daemon.outbox.wake()
 
 
 async def _waited(stop: asyncio.Event) -> None:

@@ -124,7 +124,8 @@ def _entry(entry: dict[str, Any], now_ms: int) -> str:
 
 def acknowledged(body: dict[str, Any]) -> str:
     """A notice that was taken from the inbox."""
-    return clean(f"{body['id']} left the inbox: acknowledged by {body['by']}")
+    decided = {"redeliver": "sent again, as decided"}.get(body["decision"], "acknowledged")
+    return clean(f"{body['id']} left the inbox: {decided} by {body['by']}")
 
 
 def _facts(facts: Sequence[tuple[str, Any]]) -> str:

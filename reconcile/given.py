@@ -23,6 +23,7 @@ START_FIELDS: Final = frozenset(
         "result_within",
         "cancel_within",
         "input_within",
+        "callback_url",
     }
 )
 _REQUEST: Final = "/request"

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from reconcile.health import EndSeen
 from reconcile.history_row import HistoryRow
+from reconcile.intents import CallbackWish, CancelIntent, InputIntent
 from reconcile.states import DEADLINE_OF, REASON_OF, TERMINAL, Priority, State
 
 #: Unix time in milliseconds, UTC.
@@ -159,31 +160,6 @@ class ResultInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelIntent:
-    """A person's wish to stop the job; recorded before anything is sent (E1)."""
-
-    cancel_id: str
-    by: str
-    reason: str
-    effect: str
-    requested_at: UnixMs
-    answer: str | None = None
-    may_remain: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InputIntent:
-    """What a client gave to a blocked job; sent once."""
-
-    input_id: str
-    by: str
-    given_at: UnixMs
-    answer: str | None = None
-    #: The spool file that holds it.
-    ref: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Attention:
     """A question to a person: why the operation waits, and since when."""
 
@@ -298,6 +274,8 @@ class Operation:
     accepted_despite: str | None = None  # what was wrong with the result that a person took all the same
     cancel: CancelIntent | None = None
     input: InputIntent | None = None
+    #: Who is told of its questions and its end.
+    callback: CallbackWish | None = None
     attention: Attention | None = None
     #: Jobs that might be this operation's, shown to a person; none of them is held.
     candidates: tuple[str, ...] = ()
@@ -394,6 +372,8 @@ class Change:
     reminds: bool = False
     #: It came from an owner that had lost its lease: the facts are kept, the owner must not act on.
     is_late: bool = False
+    #: Somebody is told of it by a callback.
+    delivers: bool = False
     #: Version of the contract that judged (J4).
     contract_version: int = 0
     #: Why a client's wish was not taken (409); the operation is unchanged then.

@@ -25,6 +25,7 @@ class Reporter:
         log: Any,
         on_due: Callable[[UnixMs], None],
         on_change: Callable[[Change], bool] = lambda _: False,
+        on_delivery: Callable[[], None] = lambda: None,
     ) -> None:
         self._changes = changes
         self._meters = meters
@@ -33,6 +34,8 @@ class Reporter:
         self._on_change = on_change
         self._log = log
         self._on_due = on_due
+        #: Told that the outbox has something to look at.
+        self._on_delivery = on_delivery
         self._words: set[tuple[str, str | None]] = set()
 
     def __call__(self, done: Sequence[Done]) -> None:
@@ -52,6 +55,8 @@ class Reporter:
                     self._on_due(outcome.due_at)
                 if outcome.unmatched is not None:
                     self._meters.count("webhooks_unmatched", provider=outcome.unmatched)
+                if outcome.delivers or any(change.delivers for change in outcome.changes):
+                    self._on_delivery()
             except Exception:  # noqa: BLE001 - the rim: a fault in telling must not end the writer, whose commit stands
                 self._log.exception("report_failed")
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from reconcile import deadlines, marks
+from reconcile.callback import Callbacks
 from reconcile.errors import JobHeld, KeyReused, StoreBusy, WriteRefused
 from reconcile.files import Files
 from reconcile.fingerprint import canonical_json, fingerprint
@@ -39,6 +40,8 @@ class StartWish:
     labels: Mapping[str, str] = field(default_factory=dict)
     expect: Expected = field(default_factory=Expected)
     spans: Spans = field(default_factory=Spans)
+    #: Where the client wants to be called back; held against the configuration by the starter.
+    callback_url: str | None = None
     client_key: str | None = None
     #: Digest of the whole body: what a repeated client key is compared by. A stream's own bytes are added to it.
     content: str = ""
@@ -47,19 +50,31 @@ class StartWish:
 class Starter:
     """Turns wishes into operations."""
 
-    def __init__(self, *, store: Store, files: Files, clock: Clock, dice: Dice, max_input: int, max_line: int) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        files: Files,
+        clock: Clock,
+        dice: Dice,
+        max_input: int,
+        max_line: int,
+        callbacks: Callbacks,
+    ) -> None:
         self._store = store
         self._files = files
         self._clock = clock
         self._dice = dice
         self._max_input = max_input
         self._max_line = max_line
+        self._callbacks = callbacks
 
     async def start(self, peer: Peer, wish: StartWish) -> Started:
         """A new operation, or the one that the client key stands for.
 
         Raises: RequestInvalid, KeyReused, JobHeld, StoreError, OSError. No input is left where surely no row stands.
         """
+        callback = None if wish.callback_url is None else self._callbacks.choose(wish.callback_url)
         adopts = wish.remote_job_id is not None
         request = wish.request if adopts else peer.provider.check_start(wish.request, _counted(wish.items))
         operation_id = self._dice.identifier("op_")
@@ -67,7 +82,7 @@ class Starter:
         mark = marks.of(operation_id) if marks_items and wish.items is not None else None
         items = wish.items
         spooled = await self._spool(peer, operation_id, wish, items, mark) if items is not None else None
-        op = replace(self._operation(peer, wish, request, operation_id, spooled), item_mark=mark)
+        op = replace(self._operation(peer, wish, request, operation_id, spooled), item_mark=mark, callback=callback)
         record = StartRecord(
             op,
             actor=wish.actor,

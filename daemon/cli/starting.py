@@ -22,6 +22,7 @@ _TEXTS: Final = {
     "--type": ("WORD", "a word of your own for the kind of work"),
     "--result-within": ("SPAN", "how long until the job must have ended, such as 26h"),
     "--cancel-within": ("SPAN", "how long a cancel may stay unconfirmed, such as 15m"),
+    "--callback-url": ("URL", "who is told of questions and the end: a URL under one of [callbacks.NAME]"),
     "--input-within": ("SPAN", "how long the job may wait for input, such as 24h"),
 }
 _CREATE_WITHIN: Final = ("SPAN", "how long a create may stay unanswered or unfound, such as 15m")

@@ -6,6 +6,7 @@ from typing import Any
 
 from handlers import bodies, hindrance
 from handlers.access import Token
+from reconcile.callback import Callbacks
 from reconcile.changes import Changes
 from reconcile.contract import Contract
 from reconcile.desk import Desk
@@ -28,6 +29,7 @@ class LocalDeps:
     desk: Desk
     files: Files
     peers: Mapping[str, Peer]
+    callbacks: Callbacks
     clock: Clock
     dice: Dice
     meters: Meters

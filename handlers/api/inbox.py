@@ -15,6 +15,7 @@ from reconcile.errors import NotOpen, RequestInvalid
 from reconcile.model import Operation
 from reconcile.notice import Notice
 from reconcile.read_json import MAX_ID_LENGTH, JsonValue
+from reconcile.store.deliveries import EXHAUSTED, Redelivery
 from reconcile.store.grounds import Grounds
 
 MAX_LIMIT: Final = 500
@@ -24,6 +25,11 @@ _DIGITS: Final = 16
 _ACKNOWLEDGED: Final = (
     "The notice leaves the inbox; nothing else changes, and no request is sent. If the same happens anew, it is told"
     " again."
+)
+REDELIVER: Final = "redeliver"
+_REDELIVERED: Final = (
+    "Each delivery of this operation that was given up is tried anew, at once and then by the same schedule, with the"
+    " same id and the same bytes; the notice leaves the inbox."
 )
 _NOTICE_FIELDS: Final = frozenset({"decision", "by", "reason"})
 
@@ -59,14 +65,21 @@ class Inbox:
             said = decided(given)
             actor = access.person_actor(request, said.by)
             return web.json_response(self._deps.body(await self._deps.desk.decide(op, said, actor=actor)))
-        by, reason = _acknowledged(given)
+        decision, by, reason = _decided(given)
         by = access.signed(request, by)  # a notice has no history, and its own row says who took it off
         now = self._deps.clock.now()
-        if not await self._deps.store.acknowledge(entry_id, by=by, because=reason, at=now):
+        if decision == REDELIVER:
+            is_done = await self._deps.store.deliveries.redeliver(Redelivery(entry_id, by, reason, now))
+        else:
+            is_done = await self._deps.store.acknowledge(entry_id, by=by, because=reason, at=now)
+        if not is_done and decision == REDELIVER:
+            raise NotOpen("no notice of this id waits in the inbox whose deliveries could be tried anew")
+        if not is_done:
             raise NotOpen("no notice of this id waits in the inbox: it was acknowledged, is over, or never was there")
-        self._deps.log.info("notice_acknowledged", notice_id=entry_id, by=by, reason=reason)
+        event = "callback_redelivered" if decision == REDELIVER else "notice_acknowledged"
+        self._deps.log.info(event, notice_id=entry_id, by=by, reason=reason)
         at = bodies.rfc3339(now)
-        return web.json_response({"id": entry_id, "decision": ACKNOWLEDGE, "by": by, "reason": reason, "at": at})
+        return web.json_response({"id": entry_id, "decision": decision, "by": by, "reason": reason, "at": at})
 
     async def _after_cursor(self, request: web.Request, limit: int) -> tuple[list[Notice], str | None]:
         """The next notices after the cursor, and the question after which the questions follow."""
@@ -129,16 +142,25 @@ def _notice(notice: Notice) -> dict[str, Any]:
         "message": notice.message,
         "evidence": dict(notice.evidence),
         "candidates": [],
-        "decisions": [{"decision": ACKNOWLEDGE, "effect": _ACKNOWLEDGED}],
+        "decisions": _open_to(notice),
     }
+
+
+def _open_to(notice: Notice) -> list[dict[str, str]]:
+    decisions = [{"decision": ACKNOWLEDGE, "effect": _ACKNOWLEDGED}]
+    if notice.reason == EXHAUSTED:
+        decisions.insert(0, {"decision": REDELIVER, "effect": _REDELIVERED})
+    return decisions
 
 
 def _place(notice: Notice) -> str:
     return f"notice/{notice.since}/{notice.notice_id}"
 
 
-def _acknowledged(given: JsonValue) -> tuple[str, str]:
+def _decided(given: JsonValue) -> tuple[str, str, str]:
     body = object_of(given, _NOTICE_FIELDS)
-    if line_of(body, "decision", most=MAX_ID_LENGTH) != ACKNOWLEDGE:
-        raise RequestInvalid("/decision", f"unknown for a notice; known is {ACKNOWLEDGE}")
-    return line_of(body, "by", most=MAX_ID_LENGTH), line_of(body, "reason", most=MAX_REASON)
+    decision = line_of(body, "decision", most=MAX_ID_LENGTH)
+    if decision not in (ACKNOWLEDGE, REDELIVER):
+        told = f"unknown for a notice; known are {ACKNOWLEDGE} and, for {EXHAUSTED}, {REDELIVER}"
+        raise RequestInvalid("/decision", told)
+    return decision, line_of(body, "by", most=MAX_ID_LENGTH), line_of(body, "reason", most=MAX_REASON)

@@ -51,6 +51,7 @@ def parse(given: JsonValue, *, client_key: str | None) -> StartWish:
             cancel_ms=span_of(body, "cancel_within"),
             input_ms=span_of(body, "input_within"),
         ),
+        callback_url=_callback_url(body),
         client_key=client_key,
         content=content_digest(body),
     )
@@ -83,6 +84,14 @@ def _text(body: JsonObject, name: str, *, required: bool = False) -> str | None:
         return read_id(value, what=name)
     except Unreadable as fault:
         raise RequestInvalid(pointer("", name), fault.reason) from fault
+
+
+def _callback_url(body: JsonObject) -> str | None:
+    """Where the client wants to be called back; whether anybody may be is the configuration's to say."""
+    value = body.get("callback_url")
+    if value is not None and not isinstance(value, str):
+        raise RequestInvalid("/callback_url", "must be a string: a URL under one of the configured callbacks")
+    return value
 
 
 def _labels(body: JsonObject) -> dict[str, str]:

@@ -43,6 +43,7 @@ class StatusRoutes:
                 "operations": counts,
                 "due": {"count": sum(n for n, _ in due.values()), "lag_seconds": max(0, (now - oldest) // 1000)},
                 "checkpoint": _checkpoint(await deps.store.record.last_checkpoint()),
+                "callbacks": await _callbacks(deps),
                 "inbox": sum(n for state, n in counts.items() if state in asking) + notices,
                 "providers": {
                     name: {
@@ -67,6 +68,19 @@ class StatusRoutes:
                 },
             }
         )
+
+
+async def _callbacks(deps: LocalDeps) -> dict[str, object]:
+    """Each callback that is configured, or that deliveries are kept of: how they fare."""
+    counts = await deps.store.deliveries.counts()
+    fates = ("waiting", "delivered", "exhausted")
+    return {
+        name: {
+            "missing": deps.callbacks.named(name) is None,
+            **{fate: counts.get(name, {}).get(fate, 0) for fate in fates},
+        }
+        for name in sorted({*deps.callbacks.names, *counts})
+    }
 
 
 def _checkpoint(signed: SignedCheckpoint | None) -> dict[str, object] | None:

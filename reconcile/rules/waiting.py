@@ -5,7 +5,8 @@ from dataclasses import replace
 from reconcile import deadlines
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer
-from reconcile.model import CancelIntent, InputIntent, Operation, RemoteError
+from reconcile.intents import CancelIntent, InputIntent
+from reconcile.model import Operation, RemoteError
 from reconcile.states import WATCHING, State
 
 

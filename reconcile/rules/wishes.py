@@ -13,7 +13,8 @@ from reconcile.evidence import (
     InputAsked,
     JobRead,
 )
-from reconcile.model import CancelIntent, InputIntent, Operation
+from reconcile.intents import CancelIntent, InputIntent
+from reconcile.model import Operation
 from reconcile.rules.ending import ended_as
 from reconcile.rules.observing import apply_read, is_of_another_job
 from reconcile.rules.waiting import deadline_after_a_try, input_may_have_arrived, is_unsent

@@ -15,7 +15,7 @@ from reconcile.evidence import EventSeen
 from reconcile.model import Observation, UnixMs, Verdict
 from reconcile.states import GIVEN_UP, RINGS, Priority, State
 from reconcile.store import pruned_events
-from reconcile.store.evidence import Applier, Arrival, Judge
+from reconcile.store.evidence import Applier, Arrival, Rules
 from reconcile.store.schema import listed
 from reconcile.store.writer import Done, Kind
 
@@ -75,13 +75,13 @@ _RING: Final = (
 )
 
 
-def kind(judge: Judge, contract_has_read: "HasRead") -> Kind:
+def kind(rules: Rules, contract_has_read: "HasRead") -> Kind:
     """The writes that bring events; each is answered "new" or "duplicate"."""
 
     def run(connection: sqlite3.Connection, payloads: Sequence[EventRecord]) -> list[Done]:
         arrived = _keep(connection, payloads)
         _match(connection, arrived, contract_has_read)
-        applier = Applier(connection, judge)
+        applier = Applier(connection, rules)
         judged = [a for a in arrived if a.operation_id is not None and a.disposition in ("kept", "contradiction")]
         applier.load([str(a.operation_id) for a in judged])
         changes = {a.key: applier.apply(_as_arrival(a)) for a in judged}

@@ -7,11 +7,12 @@ touches nothing but its arguments.
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconcile import health
+from reconcile.callback import CallbackEvent
 from reconcile.contract import GONE_RUN_READS
 from reconcile.errors import IllegalTransition, WriteRefused
 from reconcile.evidence import (
@@ -28,8 +29,9 @@ from reconcile.evidence import (
 )
 from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
 from reconcile.notice import Notice
-from reconcile.states import ACTIONS, GIVEN_UP, WATCHING, Priority, is_legal
-from reconcile.store import kept_events, lost_creates, notices, providers, rows
+from reconcile.states import ACTIONS, GIVEN_UP, REASON_OF, WATCHING, Priority, is_legal
+from reconcile.store import deliveries, kept_events, lost_creates, notices, providers, rows
+from reconcile.store.deliveries import Announcement
 from reconcile.store.history import Appender
 from reconcile.store.kept import Keeper, ObservationRecord, RequestRecord
 from reconcile.store.schema import listed
@@ -57,6 +59,17 @@ class Arrival:
 
 
 Judge = Callable[[Operation, Arrival], Change]
+#: The body with which a callback is told of an event, as the operation then stands; None: it is not to be told.
+Announce = Callable[[Operation, CallbackEvent, UnixMs], bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The pure functions that are handed in: what evidence comes to, and what is told of it to whom."""
+
+    judge: Judge
+    announce: Announce
+
 
 _LEASES: Final = (
     "SELECT s.key, s.fence, s.lease_owner IS NOT NULL, s.ring, s.due_at FROM schedule s JOIN operations o"
@@ -98,9 +111,10 @@ class _Hold:
 class Applier:
     """One transaction's worth of evidence; `flush` writes what `apply` decided."""
 
-    def __init__(self, connection: sqlite3.Connection, judge: Judge) -> None:
+    def __init__(self, connection: sqlite3.Connection, rules: Rules) -> None:
         self._connection = connection
-        self._judge = judge
+        self._judge = rules.judge
+        self._announce = rules.announce
         self._history = Appender(connection)
         self._standing: dict[str, tuple[int, Operation]] = {}
         self._leases: dict[int, _Lease] = {}
@@ -109,6 +123,8 @@ class Applier:
         self._ended: list[tuple[int]] = []
         self._keeper = Keeper(connection)
         self._notices: list[Notice] = []
+        #: Who is told of what, as it stood after the whole change.
+        self._told: list[tuple[int, Operation, CallbackEvent, UnixMs]] = []
         #: How the newest ends of a provider came to light, where this batch added to them.
         self._recent_ends: dict[str, str] = {}
 
@@ -157,9 +173,18 @@ class Applier:
         self._history.flush()
         notices.tell(self._connection, self._notices)
         providers.keep_ends(self._connection, self._recent_ends)
+        deliveries.write(self._connection, list(self._announcements()))
         self._wide.clear()
-        for written in (self._plans, self._ended, self._notices):
+        for written in (self._plans, self._ended, self._notices, self._told):
             written.clear()
+
+    def _announcements(self) -> Iterator[Announcement]:
+        """What is put into the outbox; only once the neighbours' rows are written, which a candidate may be held by."""
+        for key, op, event, at in self._told:
+            shown = lost_creates.as_shown(self._connection, key, op)
+            body = self._announce(shown, event, at)
+            if body is not None and op.callback is not None:
+                yield Announcement(delivery_id(op), key, op.callback, event, body, at)
 
     def _unless_held(self, key: int, op: Operation, change: Change, arrival: Arrival) -> Change:
         """A job that another operation holds is never taken: that is a violation of the contract, for a person (B4)."""
@@ -215,6 +240,9 @@ class Applier:
             was_due_at=op.schedule.due_at,
         )
         after = self._plan(key, after, arrival, lease, hold)
+        if (event := _told_of(change, after)) is not None:
+            self._told.append((key, after, event, arrival.at))
+            change = replace(change, delivers=True)
         if replace(after, schedule=op.schedule) != op:
             self._wide[key] = after
         self._standing[op.operation_id] = (key, after)
@@ -311,6 +339,27 @@ def _with_ring(arrival: Arrival, ring: str | None) -> Arrival:
     return replace(arrival, evidence=told) if told.is_announced else arrival
 
 
+def _told_of(change: Change, after: Operation) -> CallbackEvent | None:
+    """What a callback is told of a change: its end, or the question that it came to; of what it only passed nothing."""
+    if after.callback is None:
+        return None
+    entered = {entry.to_state for entry in change.entries if entry.kind is EntryKind.MOVE and not entry.is_passing}
+    if after.state not in entered:
+        return None
+    if after.is_terminal:
+        return CallbackEvent.DONE
+    return CallbackEvent.NEEDS_ATTENTION if after.state in REASON_OF else None
+
+
+def delivery_id(op: Operation) -> str:
+    """The id of what is told of an operation's newest change: the same for these bytes, and for no others.
+
+    Made of the chain's head, not of a number: a restored backup that comes to another end must not tell of it under an
+    id that receivers have seen.
+    """
+    return f"msg_{op.head[:32]}"
+
+
 def _may_be_gone(op: Operation) -> bool:
     """Whether one more such answer may complete the run: only then is it asked what events have told."""
     return op.state in WATCHING and op.schedule.gone_reads + 1 >= GONE_RUN_READS
@@ -321,11 +370,11 @@ def after_head(before: Operation, after: Operation) -> Operation:
     return replace(after, seq=before.seq, head=before.head)
 
 
-def kind(judge: Judge) -> Kind:
+def kind(rules: Rules) -> Kind:
     """The writes that bring evidence."""
 
     def run(connection: sqlite3.Connection, payloads: Sequence[Arrival]) -> list[Done]:
-        applier = Applier(connection, judge)
+        applier = Applier(connection, rules)
         applier.load([arrival.operation_id for arrival in payloads])
         done = [applier.apply(arrival) for arrival in payloads]
         applier.flush()

@@ -16,7 +16,7 @@ from reconcile.listing import Stands, is_news
 from reconcile.model import JsonObject, Observation, Progress, UnixMs, Verdict
 from reconcile.states import State
 from reconcile.store.absence import SERVED, as_pairs
-from reconcile.store.evidence import Applier, Arrival, Judge
+from reconcile.store.evidence import Applier, Arrival, Rules
 from reconcile.store.kept import MAX_RAW, ObservationRecord, RequestRecord
 from reconcile.store.writer import Done, Kind
 
@@ -72,7 +72,7 @@ _SHOWN: Final = (
 )
 
 
-def _keep_page(connection: sqlite3.Connection, page: PageRecord, judge: Judge) -> Done:
+def _keep_page(connection: sqlite3.Connection, page: PageRecord, rules: Rules) -> Done:
     lease = (page.provider, page.owner, page.fence)
     if page.renew_until is not None:
         is_held = connection.execute(_RENEW, (page.renew_until, *lease)).rowcount == 1
@@ -82,7 +82,7 @@ def _keep_page(connection: sqlite3.Connection, page: PageRecord, judge: Judge) -
     kept = PageKept(is_held, tuple(seen))
     if not arrivals:
         return Done(kept)
-    applier = Applier(connection, judge)
+    applier = Applier(connection, rules)
     applier.load([arrival.operation_id for arrival in arrivals])
     done = [applier.apply(arrival) for arrival in arrivals]
     applier.flush()
@@ -129,6 +129,6 @@ def _as_arrival(page: PageRecord, operation_id: str, job: ListedJob, index: int)
     )
 
 
-def kind(judge: Judge) -> Kind:
+def kind(rules: Rules) -> Kind:
     """The write that brings a page."""
-    return Kind("list_page", lambda connection, payloads: [_keep_page(connection, page, judge) for page in payloads])
+    return Kind("list_page", lambda connection, payloads: [_keep_page(connection, page, rules) for page in payloads])

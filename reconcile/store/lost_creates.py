@@ -10,7 +10,7 @@ from typing import Final
 
 from reconcile.evidence import LookupFound
 from reconcile.model import Operation
-from reconcile.states import GIVEN_UP
+from reconcile.states import GIVEN_UP, State
 from reconcile.store.reading import Reader
 from reconcile.store.schema import listed
 
@@ -56,3 +56,11 @@ async def still_open(reader: Reader, op: Operation) -> tuple[str, ...]:
     parameters = (op.provider, op.operation_id, json.dumps(op.candidates))
     of_others = dict(await reader.execute_fetchall(_OF_OTHERS_BY_ID, parameters))
     return tuple(job_id for job_id in op.candidates if not of_others.get(job_id))
+
+
+def as_shown(connection: sqlite3.Connection, key: int, op: Operation) -> Operation:
+    """A lost create without candidates that others came to hold; a violation shows whatever it has."""
+    if op.state is not State.CREATE_UNRESOLVED or not op.candidates:
+        return op
+    of_others = dict(connection.execute(_OF_OTHERS, (op.provider, key, json.dumps(op.candidates))).fetchall())
+    return replace(op, candidates=tuple(job_id for job_id in op.candidates if not of_others.get(job_id)))

@@ -70,9 +70,13 @@ def _stand(connection: sqlite3.Connection, standing: Conditions) -> Done:
     return Done((sorted(wanted.keys() - found.keys()), over))
 
 
+def acknowledge(connection: sqlite3.Connection, notice_id: str, *, by: str, because: str, at: UnixMs) -> bool:
+    """Take a notice from the inbox, in the transaction of what else was decided; False where it is not there."""
+    return connection.execute(_ACKNOWLEDGE, (at, by, because, notice_id)).rowcount == 1
+
+
 def _acknowledge(connection: sqlite3.Connection, said: Acknowledgement) -> Done:
-    changed = connection.execute(_ACKNOWLEDGE, (said.at, said.by, said.because, said.notice_id)).rowcount
-    return Done(changed == 1)
+    return Done(acknowledge(connection, said.notice_id, by=said.by, because=said.because, at=said.at))
 
 
 def _values(notice: Notice) -> tuple[Any, ...]:

@@ -112,7 +112,8 @@ class _Candidate:
 
 #: The next ones in the order in which they ended, so many and no more: a slice is short however many of them must stay.
 #: `behind` is null for what may not go: only an ended operation may whose last head a checkpoint has signed, and whose
-#: notices are acknowledged, or as old as what may go (?1).
+#: notices are acknowledged, or as old as what may go (?1); nor one of which a callback is still to be told, unless
+#: that has been due for as long: its callback is not configured any more.
 _NEXT: Final = f"""
     SELECT o.key, o.operation_id, o.completed_at, o.seq, o.head,
         (SELECT l.checkpoint FROM heads l WHERE l.checkpoint = (SELECT number FROM checkpoints WHERE position >=
@@ -121,7 +122,9 @@ _NEXT: Final = f"""
             AND l.operation_id = o.operation_id AND l.seq = o.seq AND l.head = o.head
             AND NOT EXISTS (SELECT 1 FROM schedule s WHERE s.key = o.key)
             AND (o.leaving = 1 OR NOT EXISTS (SELECT 1 FROM notices t
-                WHERE t.operation_key = o.key AND t.acknowledged_at IS NULL AND t.since > ?1))),
+                WHERE t.operation_key = o.key AND t.acknowledged_at IS NULL AND t.since > ?1))
+            AND (o.leaving = 1 OR NOT EXISTS (SELECT 1 FROM deliveries d
+                WHERE d.operation_key = o.key AND d.state = 'waiting' AND d.due_at > ?1))),
         json_valid(o.living),
         CASE WHEN json_valid(o.living) THEN o.living ->> '$.input_ref' END,
         CASE WHEN json_valid(o.living) THEN o.living ->> '$.input.ref' END,
@@ -162,7 +165,7 @@ _IN: Final = "IN (SELECT value FROM json_each(?))"
 #: In this order: a request is not gone while an observation names it, and the row goes when nothing hangs on it.
 _REMOVE: Final = tuple(
     f"DELETE FROM {table} WHERE operation_key {_IN}"
-    for table in ("requests", "items", "notices", "client_keys", "completion_claims", "starts", "history")
+    for table in ("requests", "items", "notices", "deliveries", "client_keys", "completion_claims", "starts", "history")
 )
 _REMOVE_ROWS: Final = (
     f"DELETE FROM operations WHERE key {_IN} AND completed_at IS NOT NULL"

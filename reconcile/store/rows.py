@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
+from reconcile.intents import CallbackWish, CancelIntent, InputIntent
 from reconcile.model import (
     Attention,
-    CancelIntent,
     Deadlines,
-    InputIntent,
     Operation,
     Problems,
     Progress,
@@ -60,6 +59,7 @@ _NESTED: Final[Mapping[str, Callable[..., Any]]] = {
     "error": RemoteError,
     "cancel": CancelIntent,
     "input": InputIntent,
+    "callback": CallbackWish,
     "attention": Attention,
 }
 _DEFAULTS: Final = {field.name: field.default for field in fields(Operation)}

@@ -10,7 +10,7 @@ from reconcile.errors import JobHeld, KeyReused
 from reconcile.model import Change, Entry, EntryKind, Operation
 from reconcile.states import GIVEN_UP
 from reconcile.store import rows
-from reconcile.store.evidence import Applier, Judge
+from reconcile.store.evidence import Applier, Rules
 from reconcile.store.history import Appender
 from reconcile.store.schema import listed
 from reconcile.store.writer import Done, Kind
@@ -71,7 +71,7 @@ _ITEM: Final = (
 )
 
 
-def _start(connection: sqlite3.Connection, record: StartRecord, judge: Judge) -> Done:
+def _start(connection: sqlite3.Connection, record: StartRecord, rules: Rules) -> Done:
     if record.client_key is not None:
         known = connection.execute(_KEY, (record.client_key,)).fetchone()
         if known is not None:
@@ -105,7 +105,7 @@ def _start(connection: sqlite3.Connection, record: StartRecord, judge: Judge) ->
         )
     changes = [Change(op, (first,), rows=written)]
     if op.remote_job_id is not None:
-        applier = Applier(connection, judge)
+        applier = Applier(connection, rules)
         changes += applier.adopt(key, op, op.created_at, record.draw)
         applier.flush()
     after = changes[-1].operation
@@ -129,6 +129,6 @@ def _repeated(connection: sqlite3.Connection, record: StartRecord, content: str,
     return Started(op, is_new=False)
 
 
-def kind(judge: Judge) -> Kind:
-    """The writes that start operations; `judge` is asked about events that were kept for an adopted job."""
-    return Kind("start", lambda connection, payloads: [_start(connection, record, judge) for record in payloads])
+def kind(rules: Rules) -> Kind:
+    """The writes that start operations; they are asked about events that were kept for an adopted job."""
+    return Kind("start", lambda connection, payloads: [_start(connection, record, rules) for record in payloads])

@@ -32,8 +32,9 @@ from reconcile.store import (
 from reconcile.store.absence import Roused
 from reconcile.store.claims import Claimed, ClaimWish, Renewal
 from reconcile.store.consumers import Consumers
+from reconcile.store.deliveries import Deliveries
 from reconcile.store.events import EventRecord, HasRead
-from reconcile.store.evidence import Arrival, Judge
+from reconcile.store.evidence import Announce, Arrival, Judge, Rules
 from reconcile.store.grounds import Grounds
 from reconcile.store.items import Absentees, Doubled, ItemSlice, ItemView, Place, Tally
 from reconcile.store.kept import Seen
@@ -75,6 +76,7 @@ class Store:
         self.sweeps = sweeps
         self.record = Record(group, scanner)
         self.consumers = Consumers(group, reader)
+        self.deliveries = Deliveries(group, reader, scanner)
         self._group = group
         self._writer = writer
         self._reader = reader
@@ -360,6 +362,7 @@ async def open_store(
     judge: Judge,
     has_read: HasRead,
     on_done: Callable[[Sequence[Done]], None],
+    announce: Announce = lambda _op, _event, _at: None,
     hooks: Hooks | None = None,
     measured: Measured = unmeasured,
 ) -> Store:
@@ -381,6 +384,7 @@ async def open_store(
         if isinstance(fault, sqlite3.Error):
             raise store_error(f"{path} cannot be opened: {fault}", fault) from fault
         raise
-    kinds = (starts.kind(judge), evidence.kind(judge), events.kind(judge, has_read), claims.claim_kind())
+    rules = Rules(judge, announce)
+    kinds = (starts.kind(rules), evidence.kind(rules), events.kind(rules, has_read), claims.claim_kind())
     reader, scanner = Reader(opened[1]), Reader(opened[2])
-    return Store(group, opened[0], reader, scanner, kinds, Sweeps(group, scanner, judge))
+    return Store(group, opened[0], reader, scanner, kinds, Sweeps(group, scanner, rules))

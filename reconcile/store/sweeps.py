@@ -11,7 +11,7 @@ from reconcile.model import UnixMs
 from reconcile.states import LISTED, Priority
 from reconcile.store import list_pages
 from reconcile.store.absence import SERVED, as_pairs
-from reconcile.store.evidence import Judge
+from reconcile.store.evidence import Rules
 from reconcile.store.list_pages import PageKept, PageRecord
 from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, GroupCommit, Kind
@@ -168,10 +168,10 @@ SPREAD: Final = Kind("spread", lambda connection, payloads: [_spread(connection,
 class Sweeps:
     """The store as the sweeper sees it."""
 
-    def __init__(self, group: GroupCommit, scanner: Reader, judge: Judge) -> None:
+    def __init__(self, group: GroupCommit, scanner: Reader, rules: Rules) -> None:
         self._group = group
         self._scanner = scanner
-        self._page = list_pages.kind(judge)
+        self._page = list_pages.kind(rules)
 
     # ---- writes ----
 

@@ -46,6 +46,8 @@ class Done:
     changes: tuple[Change, ...] = ()
     due_at: UnixMs | None = None
     unmatched: str | None = None
+    #: The outbox has something to look at, beside what the changes tell.
+    delivers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

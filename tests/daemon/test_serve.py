@@ -117,7 +117,7 @@ ENVIRON = {"API_KEY": API_KEY, "HOOK_0": SECRET}
 
 @asynccontextmanager
 async def serving(folder: Path, other: Mapping[str, Any] | None = None, **more: Any) -> AsyncIterator[Served]:
-    """`serve` (`other` seams, `more` configuration) until the body is done; then SIGTERM, and an end without a fault."""
+    """`serve` (`other` seams, `more` configuration) until the body is done; then SIGTERM, an end without a fault."""
     config = parse(document(folder, **more), ENVIRON, file="test.toml")
     capture, clock = LogCapture(), HandClock()
     clock.run()

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import aiohttp
 import structlog
 from aiohttp import web
+from aiohttp.abc import AbstractResolver
 from structlog.testing import LogCapture
 
 from daemon.assembly import Daemon, Seams, assemble
@@ -332,11 +333,13 @@ async def running(
     sections: Mapping[str, Any] | None = None,
     clock: HandClock | None = None,
     worker: bool = False,
+    outbox: bool = False,
     seed: int = 1,
     hooks: Hooks | None = None,
     more_providers: Mapping[str, ProviderConfig] | None = None,
+    resolver: Callable[[], AbstractResolver] = aiohttp.ThreadedResolver,
 ) -> AsyncIterator[Ground]:
-    """The daemon with both listeners and its writer, and, where asked for, its worker.
+    """The daemon with both listeners and its writer, and, where asked for, its worker and its outbox.
 
     `more_providers`: kinds of a test's own, which no configuration can name.
     """
@@ -362,6 +365,7 @@ async def running(
         connector=lambda: aiohttp.TCPConnector(keepalive_timeout=4, limit=0),
         log=log,
         hooks=hooks or Hooks(),
+        resolver=resolver,
     )
     sockets = [_bound() for _ in range(2)]
     public_port, local_port = (sock.getsockname()[1] for sock in sockets)
@@ -371,6 +375,7 @@ async def running(
         daemon = await assemble(config, seams, local_hosts=own_hosts("127.0.0.1", local_port))
         stack.push_async_callback(daemon.store.close)
         stack.push_async_callback(daemon.client.close)
+        stack.push_async_callback(daemon.outbox.close)
         writer = supervisor.start("writer", daemon.store.run())
         stack.push_async_callback(_stopped, writer, daemon.store.stop)
         await daemon.recover()
@@ -380,6 +385,9 @@ async def running(
         if worker:
             at_work = supervisor.start("worker", daemon.worker.run(stop))
             stack.push_async_callback(_stopped, at_work, stop.set, lambda: daemon.worker.wake(0))
+        if outbox:
+            sending = supervisor.start("outbox", daemon.outbox.run(stop))
+            stack.push_async_callback(_stopped, sending, stop.set, daemon.outbox.wake)
         for app, sock in zip((daemon.public, daemon.local), sockets, strict=True):
             runner = web.AppRunner(
                 app,

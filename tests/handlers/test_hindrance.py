@@ -9,8 +9,9 @@ import pytest
 
 from handlers import bodies
 from reconcile.evidence import Collected, CreateNotAccepted, DeadlinePassed, JobRead, LookupFound
+from reconcile.intents import CancelIntent
 from reconcile.limits import Pause
-from reconcile.model import CancelIntent, Observation, Operation, Problems, Progress, ResultInfo, Schedule, Summary
+from reconcile.model import Observation, Operation, Problems, Progress, ResultInfo, Schedule, Summary
 from tests.handlers.ground import NOON, Ground, done, running
 from tests.handlers.test_operations_api import DONE, STATUS, in_state
 

@@ -20,11 +20,12 @@ import pytest
 from yarl import URL
 
 from handlers import bodies
+from reconcile.callback import Callbacks
 from reconcile.evidence import Accepted, JobRead, StepDone
 from reconcile.files import Files
+from reconcile.intents import CancelIntent
 from reconcile.model import (
     Attention,
-    CancelIntent,
     Observation,
     Operation,
     RemoteError,
@@ -387,6 +388,7 @@ async def test_a_start_that_is_cut_off_while_it_commits_keeps_its_input(tmp_path
             dice=SeededDice(3),
             max_input=1_000_000,
             max_line=1_000_000,
+            callbacks=Callbacks(),
         )
         peer = Peer("openai", provider_for("openai_batch"), URL("http://127.0.0.1:9/v1"), {})
         starting = asyncio.create_task(starter.start(peer, StartWish(request=START["request"], items=START["items"])))

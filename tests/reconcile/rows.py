@@ -12,13 +12,12 @@ import pytest
 from reconcile.contract import CancelTerms, Contract, Limits, Lookup, PollPlan, Word
 from reconcile.decide import decide
 from reconcile.evidence import Evidence, JobRead
+from reconcile.intents import CancelIntent, InputIntent
 from reconcile.model import (
     Attention,
-    CancelIntent,
     Change,
     Deadlines,
     EntryKind,
-    InputIntent,
     Observation,
     Operation,
     ResultInfo,

@@ -15,7 +15,8 @@ from reconcile.evidence import (
     ProviderAbsent,
     ReadFailed,
 )
-from reconcile.model import Absence, Attention, InputIntent, Operation
+from reconcile.intents import InputIntent
+from reconcile.model import Absence, Attention, Operation
 from reconcile.states import State
 from tests.reconcile.rows import (
     BASE,

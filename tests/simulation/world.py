@@ -244,6 +244,7 @@ class Process:
         await daemon.recover()
         worker = self.supervisor.start("worker", daemon.worker.run(stop))
         watchman = self.supervisor.start("watchman", daemon.watchman.run(stop))
+        outbox = self.supervisor.start("outbox", daemon.outbox.run(stop))
         upkeep = self.supervisor.start("upkeep", daemon.upkeep.run(stop))
         async with AsyncExitStack() as listeners:
             await listeners.enter_async_context(self._served(daemon.local, DAEMON, API_PORT))
@@ -252,11 +253,13 @@ class Process:
             stop.set()
             daemon.worker.wake(0)
             daemon.watchman.wake()
-        await asyncio.wait({worker, watchman, upkeep})
+            daemon.outbox.wake()
+        await asyncio.wait({worker, watchman, upkeep, outbox})
         await daemon.upkeep.close()
         daemon.store.stop()
         await asyncio.wait({writer})
         writer.result()
+        await daemon.outbox.close()
         await daemon.client.close()
         await daemon.store.close()
 

@@ -29,13 +29,23 @@ CREATE TABLE deliveries (
     body BLOB NOT NULL,
     created_at INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('waiting', 'delivered', 'exhausted')),
+    -- Those of which it is known what they came to.
     attempts INTEGER NOT NULL DEFAULT 0,
-    -- The next attempt; none where nothing more is tried by itself.
+    -- The next attempt, or the end of the one under way; none where nothing more is tried by itself.
     due_at INTEGER,
+    -- An attempt is under way, or was when the process died.
+    is_taken INTEGER NOT NULL DEFAULT 0 CHECK (is_taken IN (0, 1)),
     last_at INTEGER,
     last_status INTEGER,
     last_error TEXT,
-    CHECK ((due_at IS NOT NULL) = (state = 'waiting'))
-) STRICT, WITHOUT ROWID;
-CREATE INDEX deliveries_due ON deliveries (due_at) WHERE state = 'waiting';
+    CHECK ((due_at IS NOT NULL) = (state = 'waiting')),
+    CHECK (is_taken = 0 OR state = 'waiting')
+) STRICT;
+CREATE INDEX deliveries_due ON deliveries (callback, due_at) WHERE state = 'waiting';
+CREATE INDEX deliveries_fates ON deliveries (callback, state);
 CREATE INDEX deliveries_by_operation ON deliveries (operation_key);
+CREATE TRIGGER deliveries_are_frozen
+BEFORE UPDATE OF delivery_id, operation_key, callback, url, type, body, created_at ON deliveries
+BEGIN
+    SELECT RAISE(ABORT, 'a delivery is never changed but for how it fares');
+END;

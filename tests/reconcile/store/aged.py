@@ -42,6 +42,7 @@ HANGING: Final = {
     "events": "operation_key",
     "items": "operation_key",
     "notices": "operation_key",
+    "deliveries": "operation_key",
     "client_keys": "operation_key",
     "completion_claims": "operation_key",
 }
@@ -122,6 +123,13 @@ class Aged:
         sql = "INSERT INTO notices (notice_id, reason, operation_key, since, message, evidence)"
         values = (f"contradiction.op_{n}", self.keys[n], NOW - age)
         self.connection.execute(f"{sql} VALUES (?, 'contradiction', ?, ?, 'told', '{{}}')", values)
+
+    def delivery(self, n: int, state: str = "delivered", *, due_in: int | None = None) -> None:
+        """A callback's delivery; one that waits comes due at so many ms from now."""
+        columns = "delivery_id, operation_key, callback, url, type, body, created_at, state, due_at"
+        values = (f"msg_{n}_{state}", self.keys[n], state, None if due_in is None else NOW + due_in)
+        shape = "?, ?, 'ci', 'https://x/', 'operation.done', x'', 0, ?, ?"
+        self.connection.execute(f"INSERT INTO deliveries ({columns}) VALUES ({shape})", values)  # noqa: S608
 
     def client_key(self, n: int) -> str:
         self._many("client_keys", 4, [(f"key-{n}", "content", self.keys[n], NOW)])

@@ -21,7 +21,7 @@ from reconcile.model import Change, Observation, Operation
 from reconcile.states import State
 from reconcile.store.claims import Claim, Claimed, ClaimWish
 from reconcile.store.events import EventRecord, HasRead
-from reconcile.store.evidence import Arrival, Judge
+from reconcile.store.evidence import Announce, Arrival, Judge
 from reconcile.store.kept import ObservationRecord, RequestRecord
 from reconcile.store.schema import Opener
 from reconcile.store.starts import Started, StartRecord
@@ -331,6 +331,7 @@ async def opened(
     *,
     contract: Contract = CONTRACT,
     judge: Judge | None = None,
+    announce: Announce = lambda _op, _event, _at: None,
     opener: Opener = open_sqlite,
     on_done: Callable[[Sequence[Done]], None] = lambda _: None,
 ) -> AsyncIterator[Ground]:
@@ -348,6 +349,7 @@ async def opened(
         judge=judge or judge_by(lambda _: contract),
         has_read=HasRead([] if contract.has_read else ["test"]),
         on_done=hear,
+        announce=announce,
         hooks=hooks,
     )
     ground = Ground(path, store, hooks, asyncio.create_task(store.run(), name=WRITER), heard)

@@ -39,10 +39,10 @@ from reconcile.evidence import (
     ResultIsFailure,
     StepDone,
 )
+from reconcile.intents import CallbackWish, InputIntent
 from reconcile.model import (
     Attention,
     Change,
-    InputIntent,
     Observation,
     Operation,
     Problems,
@@ -243,6 +243,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     origin="https://api.example",
     spans=Spans(create_ms=1, result_ms=2, cancel_ms=3, input_ms=4),
     input=InputIntent("input_1", "client:ci", NOW, "accepted"),
+    callback=CallbackWish("ci", "https://ci.example.com/x"),
     attention=Attention("errors", NOW, "why", reminded_at=NOW),
     finished_items=2,
     total_items=3,

@@ -19,7 +19,7 @@ from reconcile.store import pruned_events, pruning
 from reconcile.store.kept import RequestRecord
 from reconcile.store.list_pages import ListedJob, PageRecord
 from reconcile.store.pruned_events import IdsKept
-from tests.reconcile.rows import DAY, NOW
+from tests.reconcile.rows import DAY, HOUR, NOW
 from tests.reconcile.store.aged import (
     FINISHED,
     IDS,
@@ -304,6 +304,24 @@ async def test_one_whose_notice_nobody_has_acknowledged_stays_until_the_notice_i
         assert ground.one("SELECT count(*) FROM notices") == 2
 
 
+async def test_one_of_which_a_callback_is_still_to_be_told_stays_until_that_has_waited_as_long(path: Path) -> None:
+    """Its callback may be back tomorrow; but one that never comes back keeps nothing for ever."""
+    with writing(path) as aged:
+        for n, due_in in ((1, HOUR), (2, 0), (3, 1 - FINISHED), (4, -FINISHED)):
+            aged.operation(n, age=300 * DAY)
+            aged.delivery(n, "waiting", due_in=due_in)
+        for n, state in ((5, "delivered"), (6, "exhausted")):
+            aged.operation(n, age=300 * DAY)
+            aged.delivery(n, state)
+        aged.operation(7)
+    await signed(path)
+    async with opened(path) as ground:
+        await prune(ground)
+        left = [operation_id for (operation_id,) in ground.look("SELECT operation_id FROM operations ORDER BY key")]
+        assert left == ["op_1", "op_2", "op_3"]
+        assert ground.one("SELECT count(*) FROM deliveries") == 3
+
+
 # ---- what cannot go --------------------------------------------------------------------------------------------------
 
 #: What makes the file refuse one operation, or makes its row one that cannot be read.
@@ -394,6 +412,7 @@ async def test_an_operation_goes_with_all_that_hangs_on_it_and_leaves_its_head(p
         aged.observation(1, aged.request(1))
         aged.event(1, age=100 * DAY)
         aged.notice(1)
+        aged.delivery(1)
         aged.client_key(1)
         aged.operation(2, S.OBSERVING)
     await signed(path)

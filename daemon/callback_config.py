@@ -1,0 +1,80 @@
+"""One `[callbacks.NAME]` of the configuration: who may be called back, what signs, and what it is told of."""
+
+from typing import Final
+
+from yarl import URL
+
+from daemon.addresses import address
+from daemon.sections import Section
+from reconcile.callback import EVENT_WORDS, Callback, CallbackEvent, read_url
+from reconcile.errors import RequestInvalid, SecretInvalid
+from reconcile.signatures import ED25519_KEY_BYTES, MIN_HMAC_KEY_BYTES, Key, KeyType, read_secret
+
+#: The one risky setting: a name may lead into our own network.
+PRIVATE_ADDRESSES: Final = "private_addresses"
+_SECRET_SHAPES: Final = (
+    f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whsk_` followed by base64 of"
+    f" {ED25519_KEY_BYTES}, and nothing around it"
+)
+
+
+def callback_config(name: str, section: Section) -> Callback:
+    """The typed table. Raises: ConfigError, for the first fault found."""
+    return Callback(
+        name=name,
+        url=_url(section),
+        keys=_keys(section),
+        events=_events(section),
+        allows_private=PRIVATE_ADDRESSES in _words(section, "unsafe", (PRIVATE_ADDRESSES,)),
+    )
+
+
+def _url(section: Section) -> URL:
+    """Raises: ConfigError, also for one that no callback_url could lie under."""
+    text = section.text("url")
+    url = address(section, "url", text)
+    try:
+        is_itself = Callback("", url, ()).covers(read_url(text))
+    except RequestInvalid as fault:
+        raise section.fault(
+            "url", "a URL that can be read in two ways", f"one whose path is plain ({fault.message})"
+        ) from fault
+    if not is_itself:
+        raise section.fault("url", "a URL that can be read in two ways", "one that is spelled plainly")
+    return url
+
+
+def _keys(section: Section) -> tuple[Key, ...]:
+    keys = []
+    for path, secret in section.secrets("secrets"):
+        try:
+            key = read_secret(secret)
+        except SecretInvalid as fault:
+            found = f"a secret that cannot be used ({str(fault).partition('; expected')[0]})"
+            raise section.fault(path, found, _SECRET_SHAPES) from fault
+        if key.type is KeyType.ED25519_PUBLIC:
+            raise section.fault(path, "a public key, which cannot sign", _SECRET_SHAPES)
+        keys.append(key)
+    if not keys:
+        raise section.fault("secrets", "none", "a list of one secret at least: nobody can trust what is not signed")
+    return tuple(keys)
+
+
+def _events(section: Section) -> frozenset[CallbackEvent]:
+    words = _words(section, "events", tuple(EVENT_WORDS))
+    if "events" in section.names() and not words:
+        raise section.fault(
+            "events", "an empty list", f"one at least of {', '.join(EVENT_WORDS)}, or no such key: both"
+        )
+    return frozenset(EVENT_WORDS[word] for word in words or EVENT_WORDS)
+
+
+def _words(section: Section, key: str, known: tuple[str, ...]) -> list[str]:
+    words: list[str] = []
+    for path, word in section.texts(key):
+        if word not in known:
+            raise section.fault(path, repr(word), f"one of {', '.join(known)}")
+        if word in words:
+            raise section.fault(path, f"{word!r} a second time", "each once")
+        words.append(word)
+    return words
