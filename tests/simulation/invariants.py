@@ -2,7 +2,7 @@
 
 They compare the file as it stands between two lives with what happened outside the process: the provider's own jobs,
 uploads and log of requests, what the client was told, what the webhook's sender was told. The file is never believed
-by itself. Rules on roads that are not walked here (callbacks, inbox decisions) have no function.
+by itself. Rules on roads that are not walked here (inbox decisions) have no function.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from reconcile.chain import ChainedRow
 from reconcile.errors import RecordDamaged
-from reconcile.states import TERMINAL, TRANSITIONS, State
+from reconcile.states import REASON_OF, TERMINAL, TRANSITIONS, State
 from reconcile.store.audit import verify as audit
 from reconcile.store.looking import look_at
 from tests.reconcile.chains import verify
@@ -41,6 +41,7 @@ def check(world: SimWorld, *, at_the_end: bool) -> list[str]:
     found = [f"{name}: {words}" for name, rule in RULES.items() for words in rule(view)]
     if at_the_end:
         found += [f"N23: {words}" for words in n23_it_ends(view)]
+        found += [f"N29: {words}" for words in n29_all_are_told(view)]
         found += [f"life {life.number}: {words}" for life in world.lives if life.ended for words in life.troubles]
     return found
 
@@ -389,6 +390,69 @@ def n18_acks_are_durable(view: View) -> Iterator[str]:
         yield f"the client was told {body['state']}, the row says {stands.get(body['operation_id'])}"
 
 
+# ---- callbacks -------------------------------------------------------------------------------------------------------
+
+
+def n29_callbacks_tell_what_was_kept(view: View) -> Iterator[str]:
+    """None before the commit of its move, the same id and bytes each time; taken, or waiting, or told to a person."""
+    if view.world.receiver is None:
+        return
+    bodies: dict[str, bytes] = {}
+    for got in view.world.receiver.got:
+        if got.row is None:
+            yield f"{got.event_id} was sent, and no committed row has told of it"
+        elif got.row != (got.body, "waiting"):
+            yield f"{got.event_id} was sent with other bytes than its row's, or stood as {got.row[1]}"
+        if bodies.setdefault(got.event_id, got.body) != got.body:
+            yield f"{got.event_id} was sent with two bodies"
+        if not got.is_signed:
+            yield f"{got.event_id} was not signed by every secret, at the time of its attempt"
+    for op in view.operations:
+        yield from _told_of(view, op)
+    for row in view.deliveries:
+        if row["state"] == "delivered" and not view.world.receiver.effects.get(row["delivery_id"]):
+            yield f"{row['delivery_id']} counts as delivered, and nobody took it"
+        if row["state"] == "exhausted" and f"callback_exhausted.{_of(view, row)}" not in _notices(view):
+            yield f"{row['delivery_id']} was given up, and nobody is told"
+
+
+def _told_of(view: View, op: Row) -> Iterator[str]:
+    """One delivery for each question that was not only passed, and one for the end, with the body of that state."""
+    asks_or_ends = {state.value for state in TERMINAL} | set(REASON_OF)
+    entered = [row for row in facts(view, op) if row["kind"] == "move" and row["to_state"] in asks_or_ends]
+    moved = [(row["to_state"], row["at"]) for row in entered if not row["facts"].get("passing")]
+    told = []
+    for row in view.deliveries:
+        if row["operation_key"] == op["key"]:
+            body = json.loads(row["body"])
+            told.append((body["data"]["state"], row["created_at"]))
+            is_end = State(body["data"]["state"]) in TERMINAL
+            if row["type"] != ("operation.done" if is_end else "operation.needs_attention"):
+                yield f"{row['delivery_id']} is a {row['type']} of {body['data']['state']}"
+            if body["data"]["operation_id"] != op["operation_id"] or body["type"] != row["type"]:
+                yield f"{row['delivery_id']} of {op['operation_id']} speaks of something else"
+    if sorted(told) != sorted(moved):
+        yield f"{op['operation_id']} came to {moved}, and callbacks are told {told}"
+
+
+def _of(view: View, row: Row) -> str:
+    return next(str(op["operation_id"]) for op in view.operations if op["key"] == row["operation_key"])
+
+
+def _notices(view: View) -> set[str]:
+    return {row["notice_id"] for row in view.notices if row["acknowledged_at"] is None}
+
+
+def n29_all_are_told(view: View) -> Iterator[str]:
+    """At the end nothing waits, and whoever drops repeats had each effect once."""
+    receiver = view.world.receiver
+    for row in view.deliveries if receiver is not None else ():
+        if row["state"] == "waiting":
+            yield f"{row['delivery_id']} still waits"
+        if row["state"] == "delivered" and receiver is not None and row["delivery_id"] not in receiver.answered:
+            yield f"{row['delivery_id']} counts as delivered without an answer"
+
+
 # ---- liveness --------------------------------------------------------------------------------------------------------
 
 
@@ -446,4 +510,5 @@ RULES: Final[Mapping[str, Callable[[View], Iterator[str]]]] = {
     "N26": n26_the_chain_holds,
     "N27": n27_history_folds_to_the_row,
     "N28": n28_all_or_nothing,
+    "N29": n29_callbacks_tell_what_was_kept,
 }

@@ -5,7 +5,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reconcile.store.schema import read_only_uri
@@ -27,6 +27,8 @@ class View:
     items: Mapping[int, list[Row]]
     causes: Mapping[str, set[str]]
     client_keys: list[Row]
+    deliveries: list[Row] = field(default_factory=list)
+    notices: list[Row] = field(default_factory=list)
 
     def jobs(self, op: Row) -> list[Any]:
         """The provider's jobs of an operation."""
@@ -66,6 +68,8 @@ def load(world: SimWorld) -> View:
             _grouped(rows("SELECT * FROM items ORDER BY operation_key, attempt, item_id, line")),
             causes,
             rows("SELECT * FROM client_keys"),
+            rows("SELECT * FROM deliveries ORDER BY created_at, delivery_id"),
+            rows("SELECT * FROM notices ORDER BY notice_id"),
         )
 
 

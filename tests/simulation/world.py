@@ -28,7 +28,8 @@ from daemon.standin.scenarios import Scenario, find_scenario
 from reconcile.errors import StoreBroken
 from reconcile.store.schema import read_only_uri
 from reconcile.store.writer import Hooks
-from tests.simulation.client import NAME, Client
+from tests.simulation import receiver
+from tests.simulation.client import NAME, START, Client
 from tests.simulation.inline_sqlite import InlineSqlite, ThreadedSqlite
 from tests.simulation.loop import Crash, VirtualLoop, dispose
 from tests.simulation.provider import Provider
@@ -44,7 +45,13 @@ PATIENCE_SECONDS: Final = 2 * 3600.0
 DAEMON, PROVIDER = "daemon.test", "provider.test"
 API_PORT, HOOKS_PORT, PROVIDER_PORT = 8787, 8786, 443
 API = f"http://{DAEMON}:{API_PORT}"
-ENVIRON: Final = {"KEY": "sk-simulated-key", "SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+ENVIRON: Final = {
+    "KEY": "sk-simulated-key",
+    "SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    "CI_0": receiver.SECRETS[0],
+    "CI_1": receiver.SECRETS[1],
+}
+CALLBACKS: Final = {"ci": {"url": receiver.URL, "secrets": [{"env": "CI_0"}, {"env": "CI_1"}]}}
 #: Poll numbers small against the job's four seconds, so that each road (poll, ring, sweep) is walked.
 POLL: Final = {"base": "2s", "cap": "20s", "sweep": "30s"}
 #: The product's own lease, typed by hand.
@@ -93,13 +100,19 @@ class SimWorld:
         *,
         scenario: str | Scenario = "normal",
         poll: Mapping[str, str] = POLL,
+        calls_back: Callable[[int], str] | None = None,
     ) -> None:
         self.seed = seed
         self.state_dir = folder / "state"
         self.database = self.state_dir / "reconciled.db"
         self.trace = Trace()
         self.time = 0.0
-        self.client = Client(API)
+        #: Who is called back, where that was asked for: what becomes of the n-th delivery that arrives there.
+        self.receiver = None if calls_back is None else receiver.Receiver(self.database, calls_back)
+        start = START if self.receiver is None else {**START, "callback_url": receiver.URL}
+        self.client = Client(API, start)
+        #: When a life is given up, virtual seconds.
+        self.patience = PATIENCE_SECONDS
         self.lives: list[Life] = []
         self.faults: Callable[[str, bytes], Fault | None] = lambda _host, _head: None
         #: Told of each commit of each life, while nothing else happens.
@@ -108,7 +121,14 @@ class SimWorld:
         ids = SeededDice(f"{seed}/provider").identifier
         self.provider = Provider(chosen, ids=ids, database=self.database, api_key=ENVIRON["KEY"])
         self.config = parse(config(self.state_dir, poll), ENVIRON, file="simulated.toml")
+        if self.receiver is not None:
+            self.configure({"callbacks": CALLBACKS})
         self.state_dir.mkdir(parents=True)
+
+    def configure(self, sections: Mapping[str, Any]) -> None:
+        """The configuration of the lives to come, with further sections."""
+        document = {**config(self.state_dir, POLL), **sections}
+        self.config = parse(document, ENVIRON, file="simulated.toml")
 
     def live(
         self,
@@ -137,6 +157,12 @@ class SimWorld:
     def now_ms(self) -> int:
         """Unix ms between two lives."""
         return EPOCH_MS + round(self.time * 1000)
+
+    def waiting(self) -> int:
+        """How many deliveries of the outbox are still to be sent."""
+        with contextlib.closing(sqlite3.connect(read_only_uri(str(self.database)), uri=True)) as connection:
+            sql = "SELECT count(*) FROM deliveries WHERE state = 'waiting'"
+            return int(connection.execute(sql).fetchone()[0])
 
     def digest(self) -> str:
         """Of everything that went over the network, and of the history that was written."""
@@ -200,10 +226,10 @@ class Process:
 
     async def main(self) -> None:
         """Provider and daemon up, the story, both down again in order."""
-        async with self._provider(), self._daemon() as daemon:
+        async with self._provider(), self._receiver(), self._daemon() as daemon:
             self.daemon = daemon
             story = self.supervisor.start("story", self._until(self))
-            await asyncio.wait({story, self.writer}, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({story, self.writer}, timeout=self.world.patience, return_when=asyncio.FIRST_COMPLETED)
             if self.writer.done():
                 self.writer.result()
             self.life.stalled = not story.done()
@@ -233,6 +259,14 @@ class Process:
             log=self._log,
         )
         async with self._served(self.world.provider.watch(face, self.outside.now), PROVIDER, PROVIDER_PORT):
+            yield
+
+    @asynccontextmanager
+    async def _receiver(self) -> AsyncIterator[None]:
+        if self.world.receiver is None:
+            yield
+            return
+        async with self._served(self.world.receiver.app(self.outside.now), receiver.ADDRESS, receiver.PORT):
             yield
 
     @asynccontextmanager
@@ -284,6 +318,7 @@ class Process:
             log=self._log,
             hooks=Hooks(before_commit=self._before_commit, after_commit=self._after_commit),
             file_hook=self._at_file_step,
+            resolver=receiver.Names,
         )
 
     def _before_commit(self, _: object) -> None:
@@ -317,6 +352,13 @@ async def story_ends(process: Process) -> None:
     async with process.client_session() as session:
         await process.world.client.run(session)
     await all_is_delivered(process)
+    await nobody_waits_to_be_called(process)
+
+
+async def nobody_waits_to_be_called(process: Process) -> None:
+    """Each delivery of the outbox was taken, or given up."""
+    while process.world.receiver is not None and process.world.waiting():  # noqa: ASYNC110 - a stranger is not told
+        await asyncio.sleep(5)
 
 
 async def all_is_delivered(process: Process) -> None:
