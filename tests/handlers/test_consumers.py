@@ -304,7 +304,7 @@ async def test_a_stop_ends_the_wait_of_a_feed(ground: Ground) -> None:
     asked = asyncio.create_task(ground.get("/v1/completions?wait=20"))
     await asyncio.sleep(0.05)
     ground.daemon.changes.close()
-    assert (await asked)["completions"] == []
+    assert (await asyncio.wait_for(asked, 5))["completions"] == []
     assert (await ground.get("/v1/completions?wait=20"))["completions"] == []
 
 
