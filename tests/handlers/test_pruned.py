@@ -8,6 +8,7 @@ from pathlib import Path
 from handlers.api.query import cursor_for
 from reconcile.evidence import JobRead
 from reconcile.model import Observation
+from tests.event_stream import listening
 from tests.handlers.ground import NOON, START, Ground, event, running, signed
 from tests.reconcile.rows import DAY
 from tests.reconcile.store.ground import beside
@@ -56,6 +57,25 @@ async def test_one_that_leaves_is_404_too(tmp_path: Path) -> None:
         assert answer.json()["detail"] == "The operation ended and is being removed, as retention.finished says."
         assert (await ground.get("/v1/operations"))["operations"] == []
         assert (await ground.get("/v1/status"))["operations"] == {}
+
+
+async def test_one_that_leaves_is_told_by_no_feed_and_as_a_gap_by_the_stream(tmp_path: Path) -> None:
+    async with keeping(tmp_path / "state") as ground:
+        ended = await ground.operation("succeeded", "job_1")
+        newest = await ground.daemon.store.consumers.last_position()
+    with beside(tmp_path / "state" / "reconciled.db", writes=True) as file:  # the daemon is down
+        file.execute("UPDATE operations SET leaving = 1")
+    async with running(tmp_path / "state", sections=SECTIONS, seed=2) as ground:
+        assert (await ground.get("/v1/completions"))["completions"] == []
+        url = f"http://127.0.0.1:{ground.local_port}"
+        async with listening(ground.session, f"{url}/v1/events", ground.daemon.token, 0) as opened:
+            gap = await opened.next()
+        assert gap is not None
+        assert (gap.name, gap.data["from"], gap.data["to"], gap.data["missing"]) == ("gap", 1, newest, newest)
+        for path in ("events", "claim"):
+            method = "POST" if path == "claim" else "GET"
+            answer = await ground.api(method, f"/v1/operations/{ended}/{path}", body={"consumer": "c"})
+            assert answer.status == 404
 
 
 async def test_a_client_key_repeated_after_pruning_starts_anew(tmp_path: Path) -> None:
