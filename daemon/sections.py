@@ -128,7 +128,7 @@ class Section:
             return None
         values, expected = self._table[key], f"a list of some of {', '.join(known)}"
         if not isinstance(values, list):
-            raise self.fault(key, _shown(values), expected)
+            raise self.fault(key, _kind(values), expected)
         for i, value in enumerate(values):
             if not isinstance(value, str) or value not in known:
                 raise self.fault(f"{key}[{i}]", _shown(value), f"one of {', '.join(known)}")
@@ -330,7 +330,12 @@ def _kind(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as it may stand in an error: its text where that is short, else its type and beginning."""
+    """A value as it may stand in an error: its text where that is short, else its type and beginning.
+
+    Of a table or a list its kind alone: there may be a secret in it that was written where none belongs.
+    """
+    if isinstance(value, Mapping | list):
+        return _kind(value)
     try:
         text = repr(value)
     except ValueError:  # a number of so many digits that Python does not write it

@@ -109,6 +109,7 @@ def test_a_table_that_was_passed_over_is_named(check: Check) -> None:
     assert check.of('[providers.x]\nbase_url = "https://h"\nwat = 1\n[providers.y]\nkind = "nope"\n') == 78
     assert "providers.x.kind: found nothing" in check.err
     assert "providers.y.kind: found 'nope'" in check.err
+    assert check.err.count("providers.y.kind: found") == 1
     assert check.err.count("the rest of this table was not looked at") == 2
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from daemon.config import parse
+from handlers.access import Right
 from reconcile.errors import ConfigError
 from reconcile.notice import Notice
 from tests.handlers.asking_provider import Account, asking_stage
@@ -269,6 +271,71 @@ async def test_a_key_stands_for_one_start_whichever_token_repeats_it(ground: Gro
 
 
 # ---- what stops the start ----------------------------------------------------------------------------------------
+
+
+def fault(tokens: Any, *, first: Any = None, environ: dict[str, str] | None = None) -> ConfigError:
+    api = {"tokens": tokens, **({} if first is None else {"token": first})}
+    with pytest.raises(ConfigError) as told:
+        parse({"api": api}, environ or ENVIRON, file="x.toml")
+    assert not any(value in str(told.value) for value in (environ or ENVIRON).values())
+    return told.value
+
+
+def test_two_tokens_of_one_value_are_refused_with_the_later_ones_key() -> None:
+    """The history could not tell whose it was."""
+    error = fault(TOKENS, environ=_with(people=VALUES["agents"]))
+    assert (error.key_path, error.found) == ("api.tokens.people.token", "the value of the token agents")
+    error = fault(TOKENS, first={"env": "TOKEN_reader"})
+    assert (error.key_path, error.found) == ("api.tokens.reader.token", "the value of the first token")
+
+
+@pytest.mark.parametrize("length", [1, 15])
+def test_a_token_that_could_be_guessed_is_refused(length: int) -> None:
+    """64 bits at least, were it hexadecimal."""
+    short = _with(reader="q7" * 8)
+    short["TOKEN_reader"] = short["TOKEN_reader"][:length]
+    error = fault({"reader": TOKENS["reader"]}, environ=short)
+    assert (error.key_path, error.found) == ("api.tokens.reader.token", f"a token of {length} characters")
+    assert "at least 16 characters" in error.expected
+    assert fault({}, first={"env": "TOKEN_reader"}, environ=short).key_path == "api.token"
+
+
+def test_a_token_of_sixteen_characters_is_taken() -> None:
+    tokens = {"reader": TOKENS["reader"]}
+    (token,) = parse({"api": {"tokens": tokens}}, _with(reader="q7" * 8), file="x.toml").api_tokens
+    assert (token.name, set(token.may)) == ("reader", {Right.READ})
+
+
+@pytest.mark.parametrize("name", ["a/b", "/", "agents/", "Agents", "a b", "", "ä", "x" * 65, "anonymous"])
+def test_a_name_that_could_stand_for_another_is_refused(name: str) -> None:
+    assert fault({name: TOKENS["agents"]}).key_path.startswith("api.tokens")
+
+
+@pytest.mark.parametrize(
+    ("may", "path"),
+    [
+        ([], "may"), ("read", "may"), (["write"], "may[0]"), (["read", "READ"], "may[1]"), (["read", "read"], "may[1]"),
+        ([5], "may[0]"), ({}, "may"), (True, "may"),
+    ],
+)  # fmt: skip
+def test_rights_that_nobody_knows_are_refused(may: Any, path: str) -> None:
+    error = fault({"agents": {**TOKENS["agents"], "may": may}})
+    assert error.key_path == f"api.tokens.agents.{path}"
+    assert "read" in error.expected or "once" in error.expected
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_s39_a_token_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "agents-token"
+    file.write_text(VALUES["agents"])
+    file.chmod(mode)
+    document = {"state_dir": str(tmp_path), "api": {"tokens": {"agents": {"token": {"file": "agents-token"}}}}}
+    with pytest.raises(ConfigError) as told:
+        parse(document, {}, file="x.toml")
+    assert told.value.key_path == "api.tokens.agents.token"
+    assert "0600" in told.value.expected
+    file.chmod(0o600)
+    assert [token.name for token in parse(document, {}, file="x.toml").api_tokens] == ["agents"]
 
 
 async def test_a_named_token_with_the_value_of_the_first_is_refused_at_the_start(tmp_path: Path) -> None:
