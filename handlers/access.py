@@ -62,7 +62,7 @@ def middleware(tokens: Sequence[Token], hosts: Container[str]) -> Any:
             # Each of them, whichever it is: the time tells neither how much was right nor which one it was.
             held = [token for token, value in expected if hmac.compare_digest(given, value)]
             if not held:
-                answer = problem(401, "Unauthorized", "Send the token of the state directory as a bearer token.")
+                answer = problem(401, "Unauthorized", "Send one of this daemon's tokens as a bearer token.")
                 answer.headers["WWW-Authenticate"] = "Bearer"
                 return answer
             needed = right_for(request)

@@ -103,7 +103,8 @@ def _told(found: Findings, config: Config) -> Iterator[str]:
         f", from outside {config.public_url}" if config.public_url else ""
     )
     if config.tls is not None:
-        yield f"             its certificate ends at {config.tls.ends_at:%Y-%m-%d %H:%M} UTC"
+        over = ", and is over" if config.tls.ends_at.timestamp() * 1000 < SystemClock().now() else ""
+        yield f"             its certificate ends at {config.tls.ends_at:%Y-%m-%d %H:%M} UTC{over}"
     for name, provider in sorted(config.providers.items()):
         key = provider.credential_name or "none"
         if found.is_out_of_reach(f"providers.{name}", *_KEYS):

@@ -289,7 +289,10 @@ def test_the_end_of_the_certificate_is_told(check: Check, tmp_path: Path) -> Non
     text = config(tmp_path, f'[webhooks]\ntls_cert = "{cert}"\ntls_key = "{key}"\n')
     assert check.of(text) == 0
     assert "https://127.0.0.1:8786" in check.out
-    assert "its certificate ends at 2026-01-31 00:00 UTC" in check.out
+    assert "its certificate ends at 2026-01-31 00:00 UTC, and is over" in check.out
+    cert, key = make_pair(tmp_path)
+    assert check.of(text) == 0
+    assert "over" not in check.out
 
 
 def test_check_runs_as_a_command_of_its_own(tmp_path: Path) -> None:

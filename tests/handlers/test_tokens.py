@@ -1,5 +1,6 @@
 """Named tokens: what each may do, what the history says of whoever held it, and what it cannot be made to say."""
 
+import asyncio
 import hmac
 import json
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from daemon.cli import main
 from daemon.config import parse
 from handlers.access import Right
 from reconcile.errors import ConfigError
@@ -268,6 +270,20 @@ async def test_a_key_stands_for_one_start_whichever_token_repeats_it(ground: Gro
         ids.add(answer.json()["operation_id"])
     (operation,) = ids
     assert await actors(ground, operation) == ["client:agents"]
+
+
+async def test_a_record_with_named_tokens_in_it_verifies(ground: Ground, capsys: pytest.CaptureFixture[str]) -> None:
+    """D3: the words are under the hash as any other is."""
+    operation = await started(ground, "agents", caller="ci")
+    await ground.accept(operation, "batch_2")
+    wish = {"by": "ana", "reason": "r", "effect": "e"}
+    assert (await call(ground, "all", "POST", f"/v1/operations/{operation}/cancel", wish)).status == 202
+    other = await asking(ground, "result_validation_failed")
+    said = {"decision": "give_up", "by": "ana", "reason": "r"}
+    assert (await call(ground, "people", "POST", f"/v1/operations/{other}/decisions", said)).status == 200
+    assert await actors(ground, operation) == ["client:agents/ci", "client:all/ana"]
+    assert await asyncio.to_thread(main, ["audit", "verify", "--db", str(ground.folder / "reconciled.db")]) == 0
+    assert "is as it was written" in capsys.readouterr().out
 
 
 # ---- what stops the start ----------------------------------------------------------------------------------------
