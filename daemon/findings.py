@@ -44,14 +44,14 @@ class Findings:
 
 def look_at(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str) -> Findings:
     """Look at a whole configuration, and at the state directory that it names. Nothing is written."""
-    found, left, told = Findings(), deepcopy(dict(document)), set[str]()
+    found, left, told = Findings(), deepcopy(dict(document)), set[tuple[str, ...]]()
     while True:
         try:
             found.config = parse(left, environ, file=file)
         except ConfigError as fault:
             path = _parts(fault.key_path)
-            if fault.key_path not in told:
-                told.add(fault.key_path)
+            if tuple(path) not in told:
+                told.add(tuple(path))
                 (found.unchecked if _is_out_of_reach(fault) else found.faults).append(fault)
                 if _take_out(left, path):
                     continue

@@ -70,8 +70,6 @@ def _check(arguments: argparse.Namespace) -> int:
 def _wrong(found: Findings, file: str) -> int:
     for fault in found.faults:
         print(f"reconciled: {fault}", file=sys.stderr)
-    for table in found.skipped:
-        print(f"reconciled: {file}: {table}: the rest of this table was not looked at", file=sys.stderr)
     for line in _unchecked(found, file):
         print(line, file=sys.stderr)
     return exits.BAD_CONFIGURATION
@@ -81,6 +79,8 @@ def _unchecked(found: Findings, file: str) -> Iterator[str]:
     """What could not be looked at from here, and from where it can be."""
     for fault in found.unchecked:
         yield f"not checked: {fault}"
+    for table in found.skipped:
+        yield f"not checked: {file}: {table}: the rest of this table"
     if any(isinstance(fault, CredentialAbsent) for fault in found.unchecked):
         command = f"CREDENTIALS_DIRECTORY={_CREDENTIALS} reconciled check --config {shlex.quote(file)}"
         yield "Credentials are handed to the service alone. To check them too, as root, with the folder of their files:"

@@ -18,6 +18,9 @@ from aiohttp.test_utils import TestServer
 
 from daemon import probe
 from daemon.cli import exits, main
+from daemon.config import parse
+from daemon.findings import look_at
+from reconcile.errors import ConfigError, CredentialAbsent
 from reconcile.registry import provider_for
 from tests.daemon.certificates import make_pair
 from tests.handlers.ground import API_KEY, SECRET
@@ -110,7 +113,32 @@ def test_a_table_that_was_passed_over_is_named(check: Check) -> None:
     assert "providers.x.kind: found nothing" in check.err
     assert "providers.y.kind: found 'nope'" in check.err
     assert check.err.count("providers.y.kind: found") == 1
-    assert check.err.count("the rest of this table was not looked at") == 2
+    assert f"not checked: {check.file}: providers.x: the rest of this table\n" in check.err
+    assert f"not checked: {check.file}: providers.y: the rest of this table\n" in check.err
+
+
+def test_what_follows_from_what_could_not_be_looked_at_is_no_fault(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that needs a secret of the service is passed over, and nothing of it is called wrong."""
+    tokens = '[api.tokens.agents]\ntoken = { credential = "agents" }\n[api.tokens.ci]\ntoken = { env = "TOKEN" }\n'
+    assert check.of(config(tmp_path, tokens)) == 0
+    assert "token ci may: everything" in check.out
+    assert f"not checked: {check.file}: api.tokens.agents.token: found no such credential" in check.out
+    assert f"not checked: {check.file}: api.tokens.agents: the rest of this table\n" in check.out
+
+    def needs_one(document: Any, environ: Any, *, file: str) -> Any:
+        """As a parser does that wants one secret at least of a list."""
+        if "list" not in document.get("table", {"list": ()}):
+            raise ConfigError(file, "table.list", "none", "one at least")
+        if "table" in document:
+            raise CredentialAbsent(file, "table.list[0]", "no such credential", "one")
+        return parse(document, environ, file=file)
+
+    monkeypatch.setattr("daemon.findings.parse", needs_one)
+    found = look_at({"table": {"list": [1]}}, {}, file="x.toml")
+    assert (found.faults, [fault.key_path for fault in found.unchecked]) == ([], ["table.list[0]"])
+    assert found.config is not None
 
 
 @pytest.mark.parametrize(
