@@ -96,7 +96,7 @@ def person_actor(request: web.Request, said: str) -> str:
 
 def caller(request: web.Request, said: str | None) -> str | None:
     """Whose the work is: what was said, else the name of the token; None where neither is known."""
-    return said if said is not None else request[_HELD].name
+    return said or request[_HELD].name
 
 
 def signed(request: web.Request, said: str | None) -> str:
@@ -107,8 +107,8 @@ def signed(request: web.Request, said: str | None) -> str:
     """
     name, names = request[_HELD].name, request[_NAMES]
     if name is not None:
-        return name if said is None else f"{name}/{said}"
-    if said is None:
+        return f"{name}/{said}" if said else name
+    if not said:
         return ANONYMOUS
     return f"/{said}" if said.partition("/")[0] in names else said
 
