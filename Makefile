@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint real-peers crowd clean
+.PHONY: demo test lint real-peers crowd systemd clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/reconciled demo
@@ -29,6 +29,10 @@ real-peers: $(VENV)/.dev
 # Thousands of waiters and streams on one real daemon: what they cost, and that a change reaches each of them.
 crowd: $(VENV)/.dev
 	$(BIN)/python -m tests.crowd.run
+
+# The unit in a container that is booted for it; needs root, mmdebstrap and systemd-nspawn.
+systemd: $(VENV)/.dev
+	$(BIN)/python -m tests.systemd.run
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
