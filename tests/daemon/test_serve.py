@@ -25,8 +25,8 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from daemon import watchdog
-from daemon.assembly import Seams
+from daemon import service, watchdog
+from daemon.assembly import Daemon, Seams, assemble
 from daemon.config import parse
 from daemon.meters import Counts
 from daemon.runtime import open_sqlite
@@ -435,21 +435,21 @@ async def test_a_second_signal_ends_nothing_that_the_first_one_brings_to_an_end(
     assert [entry for entry in served.capture.entries if entry["log_level"] in ("error", "critical")] == []
 
 
-async def test_while_it_stops_it_is_alive_and_not_ready(tmp_path: Path) -> None:
-    """Asked on a connection that was open before: new ones are not taken any more."""
-    async with serving(tmp_path / "state") as served, aiohttp.ClientSession() as session:
-        headers = {"Authorization": f"Bearer {served.token}"}
+async def test_from_the_first_moment_of_a_stop_it_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What /readyz then says is told in tests/handlers/test_metrics.py: here nobody new is let in any more."""
+    made: list[Daemon] = []
 
-        async def asked(path: str) -> tuple[int, Any]:
-            async with session.get(served.api + path, headers=headers) as response:
-                return response.status, await response.json()
+    async def remembered(*args: Any, **kwargs: Any) -> Daemon:
+        made.append(await assemble(*args, **kwargs))
+        return made[0]
 
-        assert await asked("/readyz") == (200, {"status": "ready"})
+    monkeypatch.setattr(service, "assemble", remembered)
+    async with serving(tmp_path / "state"):
+        assert not made[0].stopping.is_set()
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.sleep(0)
-        with suppress(aiohttp.ClientError):  # or it is gone already
-            status, body = await asked("/readyz")
-            assert (status, body["status"]) == (503, "not ready")
+        async with asyncio.timeout(1):
+            await made[0].stopping.wait()
+        assert made[0].store.is_writable, "what is under way is still written"
 
 
 async def test_a_wait_does_not_hold_up_a_stop(tmp_path: Path) -> None:

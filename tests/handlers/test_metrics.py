@@ -12,12 +12,15 @@ import pytest
 
 from daemon.assembly import version
 from handlers.api.metrics import FAMILIES
-from reconcile.errors import StoreBusy
+from reconcile.client import Exchange
+from reconcile.errors import NotSent, OutcomeUnknown, ProviderError, StoreBusy
 from reconcile.evidence import JobRead
 from reconcile.limits import Pause
 from reconcile.model import Observation
 from reconcile.notice import Notice
+from reconcile.provider import HttpRequest, HttpResponse, Purpose
 from reconcile.states import State
+from reconcile.store.reading import Reader
 from tests.handlers.ground import NOON, Ground, event, provider, running, signed
 from tests.prometheus import Read, read
 
@@ -140,6 +143,43 @@ async def test_no_label_holds_an_operation_a_job_or_a_strangers_word(ground: Gro
     assert [word for word in (operation, "job_strange", "unheard_of", "stranger", "trace") if word in text] == []
 
 
+async def test_a_daemon_that_stops_is_alive_and_not_ready_and_says_so_everywhere(ground: Ground) -> None:
+    assert ((await ground.api("GET", "/readyz")).status, (await ground.api("GET", "/healthz")).status) == (200, 200)
+    ground.daemon.stopping.set()
+    answer = await ground.api("GET", "/readyz")
+    assert (answer.status, answer.json()) == (503, {"status": "not ready"})
+    assert (await ground.api("GET", "/healthz")).status == 200
+    assert (await scraped(ground))["reconciled_ready"].value("") == 0
+
+
+async def test_a_daemon_whose_writer_has_ended_is_not_ready(ground: Ground) -> None:
+    ground.daemon.store.stop()
+    assert (await ground.api("GET", "/readyz")).status == 503
+
+
+async def test_requests_are_counted_by_purpose_and_by_a_class_of_answers_that_names_no_host(ground: Ground) -> None:
+    client, peer = ground.daemon.client, ground.daemon.peers["openai"]
+    request = HttpRequest("GET", "x", Purpose.STATUS)
+
+    def came(response: HttpResponse | None, error: ProviderError | None = None) -> None:
+        client.note(peer, Exchange(request, NOON, NOON + 700, response, error))
+
+    for status in (200, 201, 302, 404, 429, 503):
+        came(HttpResponse(status, {}, b""))
+    came(None, OutcomeUnknown("timeout", "30 s"))
+    came(None, NotSent("foreign_host:evil.example", "not ours"))
+    families = await scraped(ground)
+    told = {
+        dict(labels)["answer"]: value
+        for (_, labels), value in families["reconciled_requests_total"].samples.items()
+        if ("purpose", "status") in labels
+    }
+    assert told == {"2xx": 2, "3xx": 1, "4xx": 1, "429": 1, "5xx": 1, "no_answer": 1, "not_sent": 1}
+    took = families["reconciled_request_duration_seconds"]
+    assert took.value("_bucket", provider="openai", purpose="status", le="0.5") == 0
+    assert took.value("_bucket", provider="openai", purpose="status", le="1") == 8
+
+
 async def test_a_scrape_while_the_file_cannot_be_read_is_told_so(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,18 +193,22 @@ async def test_a_scrape_while_the_file_cannot_be_read_is_told_so(
 async def test_a_scrape_walks_no_table(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts by state come out of an index that holds all they need; of the open operations, the due rows are read."""
     asked: list[str] = []
-    reader = ground.daemon.store._reader
-    fetch = reader.execute_fetchall
 
-    async def listening(sql: str, parameters: Any = ()) -> Any:
-        asked.append(sql)
-        return await fetch(sql, parameters)
+    def listen(reader: Reader) -> None:
+        fetch = reader.execute_fetchall
 
-    monkeypatch.setattr(reader, "execute_fetchall", listening)
+        async def listening(sql: str, parameters: Any = ()) -> Any:
+            asked.append(sql)
+            return await fetch(sql, parameters)
+
+        monkeypatch.setattr(reader, "execute_fetchall", listening)
+
+    listen(ground.daemon.store._reader)
+    listen(ground.daemon.store._scanner)
     await scraped(ground)
     plans: dict[str, str] = {}
     with closing(sqlite3.connect(ground.folder / "reconciled.db")) as connection:
-        for sql in asked:
+        for sql in (sql for sql in asked if "count(*)" in sql):
             plan = connection.execute("EXPLAIN QUERY PLAN " + sql, (NOON,) if "?" in sql else ()).fetchall()
             plans[sql.partition(" FROM ")[2].split()[0]] = "; ".join(str(row[3]) for row in plan)
     assert set(plans) == {"present", "schedule", "notices"}, "notices are few: one for each present cause"
