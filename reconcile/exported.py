@@ -1,7 +1,7 @@
 """One operation's evidence as a document, and its verification by itself: no file and no daemon is asked.
 
-What is hashed stands in it exactly as it is hashed. The rest (request, observations, events, items) is what the file
-holds beside the history; nothing is signed over it.
+What is hashed stands in it exactly as it is hashed. The rest (request, observations, events, items, deliveries) is what
+the file holds beside the history; nothing is signed over it.
 """
 
 import json

@@ -20,7 +20,7 @@ from tests.upgrade.make import KEYS, config
 
 FOLDER: Final = Path(__file__).parent.parent / "fixtures" / "schemas"
 #: Every schema text that ever stood on main, oldest first.
-NAMES: Final = ("1a", "1b", "1c", "2", "3a", "3b", "3c", "4")
+NAMES: Final = ("1a", "1b", "1c", "2", "3a", "3b", "3c", "4", "5")
 FILE: Final = "reconciled.db"
 #: From the kill to the upgrade, ms. A minute: arbitrary, within every deadline that was given.
 DOWN_MS: Final = 60_000

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import hmac
 import importlib
+import importlib.util
 import json
 import shutil
 import sqlite3
@@ -38,7 +39,12 @@ from tests.simulation.transports import MemoryNetwork
 
 EPOCH_MS: Final = 1_800_000_000_000
 DAEMON, PROVIDER, API = "daemon.test", "provider.test", "http://daemon.test:8787"
-KEYS: Final = {"KEY": "sk-simulated-key", "BUSY": "sk-busy-key", "SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+KEYS: Final = {
+    "KEY": "sk-simulated-key",
+    "BUSY": "sk-busy-key",
+    "SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    "CI": "whsec_bmV3LXNlY3JldC1vZi10aGUtcmVjZWl2ZXItMDAwMQ==",
+}
 #: What stays of a state directory; the token and the lock belong to one machine.
 KEPT: Final = ("reconciled.db", "spool", "results")
 ITEM_IDS: Final = ("item-00000000", "item-00000001", "item-00000002")
@@ -65,6 +71,18 @@ JOB_STATUS: Final[Mapping[str, str]] = {
     "failed": "failed",
     "strange": "awaiting_capacity",
 }
+#: Who is called back, where the code had callbacks: an address, so that no name has to be looked up.
+RECEIVER, RECEIVER_PORT = "127.0.0.1", 9100
+CALLBACK_URL: Final = f"http://{RECEIVER}:{RECEIVER_PORT}/hooks/"
+HAS_CALLBACKS: Final = importlib.util.find_spec("daemon.callback_config") is not None
+#: What the receiver answers about each operation that wants to be told of, by its name; the rest is told to nobody.
+ANSWERS: Final = {
+    "succeeded": 200,
+    "completed_with_errors": 500,
+    "failed": 410,
+    "result_timed_out": 200,
+    "observing": 200,
+}
 
 
 def config(state_dir: Path) -> dict[str, Any]:
@@ -77,8 +95,10 @@ def config(state_dir: Path) -> dict[str, Any]:
         "limits": {"concurrency": 16},
     }
     keys = {"openai": {"env": "KEY"}, "busy": {"env": "BUSY"}}
+    callbacks = {"ci": {"url": CALLBACK_URL, "secrets": [{"env": "CI"}]}}
     return {
         "state_dir": str(state_dir),
+        **({"callbacks": callbacks} if HAS_CALLBACKS else {}),
         "providers": {name: {**account, "api_key": key} for name, key in keys.items()},
     }
 
@@ -224,6 +244,7 @@ class People:
                 for item_id in ITEM_IDS
             ],
             **SPANS.get(name, {}),
+            **({"callback_url": f"{CALLBACK_URL}{name}"} if HAS_CALLBACKS and name in ANSWERS else {}),
             **more,
         }
         body = {key: value for key, value in body.items() if value is not None}
@@ -236,6 +257,13 @@ class People:
         """Ask for a cancel; its status code, 404 or 405 where the code had no cancel."""
         body = {"by": "release-engineer", "reason": "not needed any more", "effect": "no more items run"}
         async with self.session.post(f"{API}/v1/operations/{self.ids[name]}/cancel", json=body) as answer:
+            return answer.status
+
+    async def claim(self, name: str) -> int:
+        """Take a completion for a consumer; its status code, 404 or 405 where the code had no claims."""
+        headers = {"Idempotency-Key": f"claim-{name}"}
+        url = f"{API}/v1/operations/{self.ids[name]}/claim"
+        async with self.session.post(url, json={"consumer": "billing"}, headers=headers) as answer:
             return answer.status
 
     async def ring(self, event_id: str, body: bytes) -> None:
@@ -252,6 +280,16 @@ class People:
         url = f"http://{DAEMON}:8786/webhooks/openai"
         async with self.session.post(url, data=body, headers=headers) as answer:
             assert answer.status == 200, answer.status
+
+
+def _receiver() -> web.Application:
+    async def take(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(status=ANSWERS[request.path.rpartition("/")[2]])
+
+    app = web.Application()
+    app.router.add_post("/hooks/{name}", take)
+    return app
 
 
 def _event(job_id: str) -> bytes:
@@ -297,12 +335,13 @@ class Life:
         settings = parse(config(self.state_dir), KEYS, file="made.toml")
         daemon = await _assembly().assemble(settings, seams, local_hosts=frozenset({f"{DAEMON}:8787"}))
         self.supervisor.start("writer", daemon.store.run())
-        for name in ("worker", "watchman"):
+        for name in ("worker", "watchman", "outbox"):
             if hasattr(daemon, name):
                 self.supervisor.start(name, getattr(daemon, name).run(asyncio.Event()))
         async with AsyncExitStack() as stack:
             for app, host, port in (
                 (Desk().app(), PROVIDER, 443),
+                (_receiver(), RECEIVER, RECEIVER_PORT),
                 (daemon.local, DAEMON, 8787),
                 (daemon.public, DAEMON, 8786),
             ):
@@ -326,6 +365,8 @@ class Life:
         await people.cancel("cancelled")
         await people.ring("evt_unmatched", _event("batch_of_nobody"))
         await asyncio.sleep(600)
+        if HAS_CALLBACKS:
+            await people.claim("succeeded")
         for name in (*LATE, *CANCELLED):
             assert await people.start(name) == 202
         assert await people.start("create_pending_busy", provider="busy", create_within="2h") == 202

@@ -35,7 +35,9 @@ _BESIDE: Final = {
     "observations": "SELECT * FROM observations WHERE operation_key = ? ORDER BY number",
     "events": "SELECT * FROM events WHERE operation_key = ? ORDER BY key",
     "items": "SELECT * FROM items WHERE operation_key = ? ORDER BY attempt, item_id, line",
+    "deliveries": "SELECT * FROM deliveries WHERE operation_key = ? ORDER BY created_at, delivery_id",
 }
+_HAS_TABLE: Final = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
 #: Our own numbers of rows, which say nothing; and the token.
 _LEFT_OUT: Final = frozenset({"key", "operation_key", "number", "leaving", "token"})
 Write = Callable[[bytes], object]
@@ -108,8 +110,9 @@ def _write(connection: sqlite3.Connection, key: int, document: dict[str, Any], w
         write(_spelled(name) + b": " + _spelled(json.loads(text)) + b",\n")
     write(b'"schedule": ' + _spelled(next(_shown(connection, _SCHEDULE, key), None)))
     for name, sql in _BESIDE.items():
+        is_there = connection.execute(_HAS_TABLE, (name,)).fetchone()  # a copy keeps its schema, and may be older
         write(b",\n" + _spelled(name) + b": ")
-        _write_list(_shown(connection, sql, key), write)
+        _write_list(_shown(connection, sql, key) if is_there else iter(()), write)
     write(b"}\n")
 
 

@@ -12,6 +12,7 @@ import pytest
 from reconcile.errors import NotRecorded, RecordDamaged, SchemaTooNew
 from reconcile.evidence import Collected
 from reconcile.exported import Checked, check, read
+from reconcile.intents import CallbackWish
 from reconcile.model import Summary
 from reconcile.states import State
 from reconcile.store.audit.export import export
@@ -38,8 +39,9 @@ def exported(path: Path, operation_id: str = "op_1") -> dict[str, Any]:
 
 async def _told(path: Path) -> None:
     """Three operations under three checkpoints; the first with all that can hang on one."""
-    async with opened(path) as ground:
-        op = operation(1, labels={"team": "é"}, caller="ci", token="tok-secret-1")
+    async with opened(path, announce=lambda _op, event, _at: event.encode()) as ground:
+        wish = CallbackWish("ci", "https://ci.example.com/x")
+        op = operation(1, labels={"team": "é"}, caller="ci", token="tok-secret-1", callback=wish)
         await ground.store.start(record(op, client_key="monday"))
         await ground.start(operation(2), operation(3))
         await notary(ground).sign()
@@ -75,6 +77,9 @@ async def test_a_document_holds_the_whole_evidence_and_verifies(path: Path) -> N
     assert (delivered["event_id"], delivered["body_base64"]) == ("evt_1", "//4gbm8gdGV4dA==")
     assert [(one["attempt"], one["item_id"]) for one in document["items"]] == [
         (attempt, f"item {n}") for attempt in (0, 1) for n in range(3)
+    ]
+    assert [(one["callback"], one["body"], one["state"]) for one in document["deliveries"]] == [
+        ("ci", "operation.done", "waiting")
     ]
 
 
