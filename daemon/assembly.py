@@ -17,6 +17,7 @@ from daemon.alarm import Alarm
 from daemon.config import Config
 from daemon.measuring import measured_by, own_numbers
 from daemon.peers import contracts_of, peers_of
+from daemon.runtime import SystemResolver
 from daemon.standing import Standing, held_against
 from handlers.access import Token
 from handlers.announcement import announce_by
@@ -68,7 +69,7 @@ class Seams:
     hooks: Hooks = field(default_factory=Hooks)
     file_hook: Callable[[str, Path], None] | None = None
     #: Looks up the names of callbacks, whose addresses are judged before they are connected to.
-    resolver: Callable[[], AbstractResolver] = aiohttp.ThreadedResolver
+    resolver: Callable[[], AbstractResolver] = SystemResolver
 
 
 @dataclass(slots=True)

@@ -1,12 +1,16 @@
-"""The real clock, dice and supervisor: the one room where time, randomness and tasks come from."""
+"""The real clock, dice, supervisor and resolver: the one room where time, randomness, tasks and threads come from."""
 
 import asyncio
+import contextlib
 import secrets
+import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import aiosqlite
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 T = TypeVar("T")
 
@@ -65,6 +69,57 @@ class TaskSupervisor:
         fault = task.exception()
         if fault is not None:
             self._log.error("task_failed", task=task.get_name(), exc_info=fault)
+
+
+class SystemResolver(AbstractResolver):
+    """The machine's own resolver, a thread for each name that is looked up just now.
+
+    A name server that hangs so costs one thread a name, holds up no other name and no file, and no stop either.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[tuple[str, int], asyncio.Future[list[ResolveResult] | OSError]] = {}
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Every address of a name, in the order in which they should be tried. Raises: OSError."""
+        key = (host, port)
+        if key not in self._under_way:
+            loop = asyncio.get_running_loop()
+            answered: asyncio.Future[list[ResolveResult] | OSError] = loop.create_future()
+            answered.add_done_callback(lambda _: self._under_way.pop(key, None))
+            self._under_way[key] = answered
+            asked = threading.Thread(target=_ask, args=(loop, answered, host, port, family), daemon=True)
+            asked.start()
+        answer = await asyncio.shield(self._under_way[key])
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _ask(
+    loop: asyncio.AbstractEventLoop,
+    answered: "asyncio.Future[list[ResolveResult] | OSError]",
+    host: str,
+    port: int,
+    family: socket.AddressFamily,
+) -> None:
+    """On a thread of its own; an answer that comes when the loop is closed is nobody's."""
+    answer: list[ResolveResult] | OSError
+    try:
+        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+        answer = [
+            ResolveResult(hostname=host, host=str(place[0]), port=port, family=kind, proto=proto, flags=0)
+            for kind, _, proto, _, place in found
+        ]
+    except (OSError, ValueError) as fault:  # ValueError: a name that IDNA does not know
+        answer = fault if isinstance(fault, OSError) else OSError(str(fault))
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(answered.set_result, answer)
 
 
 async def open_sqlite(database: str, *, uri: bool = False, factory: Any = None) -> Any:

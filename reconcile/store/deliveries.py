@@ -107,6 +107,12 @@ _RECORD: Final = (
     "UPDATE deliveries SET state = ?, attempts = ?, due_at = ?, is_taken = 0, last_at = ?, last_status = ?,"
     " last_error = ? WHERE delivery_id = ? AND state = 'waiting' RETURNING operation_key"
 )
+#: What a clock ahead has written waits as long as was meant, from now on; its last attempt was not later than now.
+_SHIFT: Final = (
+    "UPDATE deliveries SET due_at = min(due_at, ?1 + max(0, due_at - coalesce(last_at, created_at))),"
+    " last_at = CASE WHEN last_at > ?1 THEN ?1 ELSE last_at END"
+    " WHERE state = 'waiting' AND coalesce(last_at, created_at) > ?1"
+)
 _CUT: Final = "UPDATE deliveries SET due_at = ?1 WHERE state = 'waiting' AND due_at > ?1"
 _UNTAKE: Final = "UPDATE deliveries SET due_at = ?, is_taken = 0 WHERE state = 'waiting' AND is_taken = 1"
 _EXHAUSTED_OF: Final = (
@@ -210,6 +216,7 @@ def _notice(connection: sqlite3.Connection, operation_key: int, now: UnixMs) -> 
 
 
 def _cut(connection: sqlite3.Connection, cut: Cut) -> Done:
+    connection.execute(_SHIFT, (cut.now,))
     connection.execute(_CUT, (cut.now + cut.longest_ms,))
     if cut.is_start:
         connection.execute(_UNTAKE, (cut.now,))

@@ -31,7 +31,7 @@ from daemon.assembly import Daemon, Seams, assemble
 from daemon.config import Config, parse
 from daemon.meters import Counts
 from daemon.provider_config import ProviderConfig
-from daemon.runtime import open_sqlite
+from daemon.runtime import SystemResolver, open_sqlite
 from handlers.access import own_hosts
 from reconcile.evidence import Accepted, Collected, CreateUnknown, Evidence, JobRead, StepDone
 from reconcile.model import Change, Observation, Operation, ResultInfo, ResultRef, Summary
@@ -337,7 +337,7 @@ async def running(
     seed: int = 1,
     hooks: Hooks | None = None,
     more_providers: Mapping[str, ProviderConfig] | None = None,
-    resolver: Callable[[], AbstractResolver] = aiohttp.ThreadedResolver,
+    resolver: Callable[[], AbstractResolver] = SystemResolver,
 ) -> AsyncIterator[Ground]:
     """The daemon with both listeners and its writer, and, where asked for, its worker and its outbox.
 

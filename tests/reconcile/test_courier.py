@@ -1,12 +1,24 @@
 """One attempt on the wire: where it connects to, what it says there, and what it makes of the answer."""
 
 import asyncio
+import socket
+import ssl
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from yarl import URL
 
+from daemon.runtime import SystemResolver
 from reconcile.callback import Attempt, Callback
 from reconcile.courier import Courier
 from reconcile.signatures import Key, KeyType
@@ -14,6 +26,7 @@ from reconcile.store.deliveries import Delivery
 from tests.handlers.ground import HandClock
 
 CI: Final = Callback("ci", URL("https://ci.example.com/hooks/"), (Key(KeyType.HMAC, b"k" * 24),))
+HOUR: Final = timedelta(hours=1)
 
 
 class Asked(aiohttp.BaseConnector):
@@ -124,3 +137,88 @@ async def test_a_target_that_never_answers_is_given_up_after_thirty_seconds(monk
     delivery = Delivery("msg_1", "op_1", "ci", "https://ci.example.com/hooks/x", "operation.done", b"{}", 0)
     assert await courier.deliver(CI, delivery) == Attempt(None, "timeout")
     await courier.close()
+
+
+# ---- TLS -------------------------------------------------------------------------------------------------------------
+
+
+def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context for `name`, and a client's that believes in it alone."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number(), now - HOUR, now + HOUR)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(Encoding.PEM)
+    (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "key.pem")
+    return server, ssl.create_default_context(cadata=pem.decode())
+
+
+@pytest.mark.parametrize(("name", "comes_to"), [("ci.test", Attempt(200)), ("other.test", Attempt(None, "tls"))])
+async def test_the_certificate_is_held_to_the_name_and_not_to_the_address(
+    tmp_path: Path, name: str, comes_to: Attempt
+) -> None:
+    ours, theirs = certified(tmp_path, "ci.test")
+    seen: list[str] = []
+
+    async def take(request: web.Request) -> web.Response:
+        seen.append(request.host)
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/hooks/x", take)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ours).start()
+    port = runner.addresses[0][1]
+    names: Any = Names(["127.0.0.1"])
+    ci = Callback("ci", URL(f"https://{name}:{port}/hooks/"), CI.keys, allows_private=True)
+    courier = Courier(connector=lambda: aiohttp.TCPConnector(ssl=theirs), resolver=lambda: names, clock=HandClock())
+    delivery = Delivery("msg_1", "op_1", "ci", f"https://{name}:{port}/hooks/x", "operation.done", b"{}", 0)
+    try:
+        assert await courier.deliver(ci, delivery) == comes_to
+        assert seen == ([f"ci.test:{port}"] if comes_to.status else [])
+    finally:
+        await courier.close()
+        await runner.cleanup()
+
+
+# ---- the machine's own resolver --------------------------------------------------------------------------------------
+
+
+async def test_the_machines_resolver_gives_every_address_or_says_that_there_is_none() -> None:
+    resolver = SystemResolver()
+    found = await asyncio.wait_for(resolver.resolve("localhost", 80), 10)
+    assert {one["host"] for one in found} <= {"127.0.0.1", "::1"}
+    assert [one["host"] for one in await resolver.resolve("2130706433", 80)] == ["127.0.0.1"]
+    for nobody in ("no such name", "x" * 300):
+        with pytest.raises(OSError):
+            await asyncio.wait_for(resolver.resolve(nobody, 80), 10)
+
+
+async def test_a_name_that_hangs_holds_up_no_other_and_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, asked, real = threading.Event(), [], socket.getaddrinfo
+
+    def ask(host: str, *more: Any) -> Any:
+        asked.append(host)
+        if host == "hangs.test":
+            go_on.wait(20)
+        return real("127.0.0.1", *more)
+
+    monkeypatch.setattr("daemon.runtime.socket.getaddrinfo", ask)
+    resolver = SystemResolver()
+    hanging = [asyncio.create_task(resolver.resolve("hangs.test", 80)) for _ in range(40)]
+    for n in range(20):
+        assert await asyncio.wait_for(resolver.resolve(f"ci-{n}.test", 80), 10)
+    hanging[0].cancel()
+    go_on.set()
+    answers = await asyncio.gather(*hanging, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert all(answer == answers[1] for answer in answers[2:])
+    assert asked.count("hangs.test") == 1

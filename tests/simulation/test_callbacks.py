@@ -123,6 +123,23 @@ def test_a_target_that_is_down_for_ten_hours_holds_nothing_up_and_is_told_in_the
     assert fates(world) == [("done", "delivered", 7)]
 
 
+def test_a_clock_that_is_set_back_by_a_day_delays_no_attempt_by_a_day(folder: Path) -> None:
+    """N34: the second attempt comes when it was meant to, as far as the world outside can tell."""
+    world = world_of(folder, "500", "take")
+
+    async def story(process: Process) -> None:
+        async with process.client_session() as session:
+            await world.client.run(session)
+        await asyncio.sleep(2)
+        process.clock.step_wall(-24 * 3_600_000)
+        await story_ends(process)
+
+    world.live(until=story)
+    assert fates(world) == [("done", "delivered", 2)]
+    first, second = arrived(world)
+    assert second - first < 30
+
+
 def test_a_callback_that_was_removed_is_sent_once_it_is_back(folder: Path) -> None:
     world = world_of(folder, "500", "take")
 

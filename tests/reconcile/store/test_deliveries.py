@@ -99,11 +99,21 @@ async def test_a_start_makes_due_what_an_earlier_process_had_under_way(ground: G
     assert fares(ground) == [("op_1", "waiting", 1, 5_000, 0), ("op_2", "waiting", 0, 100, 0)]
 
 
+async def test_what_a_clock_ahead_has_written_waits_as_long_as_was_meant(ground: Ground) -> None:
+    """N34: set back by a day, it delays nothing by a day."""
+    day = 86_400_000
+    (first,) = await take(ground, room=1)
+    await record(ground, first, WAITING)
+    for _ in range(2):
+        await ground.store.deliveries.cut(Cut(NOW - day, 1_000_000, is_start=False))
+        assert fares(ground) == [("op_1", "waiting", 1, 4_990 - day, 0), ("op_2", "waiting", 0, -day, 0)]
+
+
 async def test_waits_that_a_clock_ahead_has_written_are_cut(ground: Ground) -> None:
     (first,) = await take(ground, room=1)
     await record(ground, first, replace(WAITING, due_at=NOW + 1_000_000_000))
-    await ground.store.deliveries.cut(Cut(NOW, 1_000, is_start=False))
-    assert fares(ground) == [("op_1", "waiting", 1, 1_000, 0), ("op_2", "waiting", 0, 2, 0)]
+    await ground.store.deliveries.cut(Cut(NOW + 10, 1_000, is_start=False))
+    assert fares(ground) == [("op_1", "waiting", 1, 1_010, 0), ("op_2", "waiting", 0, 2, 0)]
 
 
 async def test_the_last_failure_and_its_notice_are_one_write_and_redelivery_undoes_both(ground: Ground) -> None:
