@@ -11,6 +11,7 @@ import pytest
 
 from daemon.cli import exits, main, starting
 from daemon.local_api import LocalApi, NotListening
+from reconcile.intents import CallbackWish
 from tests.daemon.test_cli import JOB, Shell
 from tests.daemon.test_cli import inputs as files
 from tests.handlers.ground import Ground, running, strict_json
@@ -49,6 +50,22 @@ async def test_submit_takes_every_field_of_a_start(ground: Ground, shell: Shell,
     )
     ((kept,),) = ground.rows("SELECT expect FROM starts")
     assert strict_json(kept.encode()) == {"content_type": "application/jsonl", "items": 1}
+
+
+async def test_submit_and_adopt_name_who_is_called_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sections = {"callbacks": {"ci": {"url": "http://127.0.0.1:9/hooks/", "secrets": [{"env": "HOOK_0"}]}}}
+    async with running(tmp_path / "state", sections=sections) as ground:
+        shell = Shell(ground, capsys)
+        request, items = files(tmp_path)
+        url = "http://127.0.0.1:9/hooks/build/7"
+        submit = ("submit", "--provider", "openai", "--request", request, "--input", items)
+        adopt = ("adopt", "--provider", "openai", "--remote-job-id", JOB)
+        for command in (submit, adopt):
+            assert await shell.run(*command, "--callback-url", url, "--json") == 0
+            operation_id = strict_json(shell.out.encode())["operation_id"]
+            assert (await ground.row(operation_id)).callback == CallbackWish("ci", url)
+        assert await shell.run(*adopt, "--callback-url", "https://evil.example/") == 2
+        assert "http://127.0.0.1:9/hooks/" in shell.err
 
 
 @pytest.mark.parametrize("command", ["submit", "adopt"])

@@ -8,6 +8,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import reconcile.courier
 from reconcile.callback import Attempt, Fate
 from reconcile.signatures import sign_standard
 from reconcile.store import evidence
+from reconcile.store.backup import back_up
 from tests.simulation.invariants import check
 from tests.simulation.test_invariants import names
 from tests.simulation.view import load
@@ -224,6 +226,49 @@ def test_killed_at_any_commit_of_giving_up_a_person_is_told_all_the_same(folder:
         assert check(world, at_the_end=True) == []
         assert {fate for _, fate, _ in fates(world)} == {"exhausted"}
         shutil.rmtree(folder / "world")
+
+
+# ---- restored --------------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_backup_sends_again_what_waited_in_it_under_the_same_id(folder: Path) -> None:
+    """What is told anew has an id of its own: an id never stands for two bodies."""
+    world = world_of(folder, "500", "take")
+    backups: list[tuple[Path, float]] = []
+
+    def keep(process: Process) -> None:
+        kept = folder / f"backup-{process.life.commits}"
+        kept.mkdir()
+        back_up(world.database, kept / "reconciled.db", made_at=process.clock.now())
+        backups.append((kept, process.loop.time()))
+
+    world.on_commit = keep
+    assert world.live().ended
+    world.on_commit = lambda _: None
+    assert world.receiver is not None
+    (told,) = {got.event_id for got in world.receiver.got}
+    seen: dict[tuple[str, ...], int] = {}
+    for kept, at in backups:
+        with closing(sqlite3.connect(kept / "reconciled.db")) as connection:
+            waited = tuple(state for (state,) in connection.execute("SELECT state FROM deliveries"))
+            operations = connection.execute("SELECT count(*) FROM operations").fetchone()[0]
+        if not operations:
+            continue
+        shutil.copytree(world.state_dir, folder / "whole", dirs_exist_ok=True)
+        for name in ("reconciled.db", "reconciled.db-wal", "reconciled.db-shm"):
+            (world.state_dir / name).unlink(missing_ok=True)
+        shutil.copy(kept / "reconciled.db", world.state_dir)
+        world.time = max(world.time, at)
+        before = len(world.receiver.got)
+        assert world.live().ended
+        assert names(check(world, at_the_end=True)) & {"N23", "N26", "N27", "N28", "N29"} == set()
+        again = {got.event_id for got in world.receiver.got[before:]}
+        assert len(again) == (0 if waited == ("delivered",) else 1)
+        assert (again == {told}) == (waited == ("waiting",))
+        seen[waited] = seen.get(waited, 0) + 1
+        shutil.rmtree(world.state_dir)
+        shutil.move(folder / "whole", world.state_dir)
+    assert set(seen) == {(), ("waiting",), ("delivered",)}
 
 
 # ---- the checks are checked ------------------------------------------------------------------------------------------
