@@ -1,22 +1,18 @@
-"""An operation as others read it: the JSON body, and the plain words that no reader can take for an end.
-
-One table holds the words, a line a state. Whoever quotes a message of an open operation must not be able to sound as
-if the work were done: each says what is so, what is not, and what to do next.
-"""
+"""An operation as others read it: the JSON body. Its words are of a table of their own (words.py)."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from handlers import hindrance, questions
+from handlers import message as telling
+from handlers import questions
 from reconcile import schedule
 from reconcile.contract import Contract
 from reconcile.decide import next_action
 from reconcile.decisions import open_to
 from reconcile.history_row import HistoryRow
-from reconcile.model import Absence, Operation, UnixMs
-from reconcile.states import CREATING, ENDED_REMOTELY, REASON_OF, STATUS_OF, State
+from reconcile.model import Operation, UnixMs
+from reconcile.states import ENDED_REMOTELY, STATUS_OF, State
 from reconcile.store.items import ItemView
 from reconcile.store.kept import Seen
 
@@ -24,60 +20,13 @@ from reconcile.store.kept import Seen
 MIN_POLL_AFTER: Final = 1
 MAX_POLL_AFTER: Final = 600
 
-_GO_ON: Final = "Do not report success. Check again after {seconds}."
-_ASK: Final = "A person must decide; it is NOT complete. Do not start it again."
-_GIVE: Final = "It is NOT complete. Give the input, or cancel it."
-#: What a state without a question says; the others say what they ask (questions.py).
-_MESSAGES: Final[Mapping[State, str]] = {
-    State.CREATE_PENDING: "The work was recorded and is about to be sent to {provider}. It is NOT complete. " + _GO_ON,
-    State.CREATE_UNKNOWN: (
-        "The create may or may not have arrived at {provider}; the job is being looked for. It is NOT complete and"
-        " must not be started again. " + _GO_ON
-    ),
-    State.ACCEPTED: "The job at {provider} is known and has not been read yet. It is NOT complete. " + _GO_ON,
-    State.OBSERVING: "The job is running at {provider} and is NOT complete. " + _GO_ON,
-    State.INPUT_GIVEN: "The input is being sent to {provider}. The job is NOT complete. " + _GO_ON,
-    State.CANCEL_REQUESTED: "A cancel is being sent to {provider}. The job is NOT cancelled yet and NOT complete. "
-    + _GO_ON,
-    State.CANCELLING: (
-        "{provider} was asked to cancel. The job is NOT known to be cancelled and is NOT complete; it may still"
-        " succeed. " + _GO_ON
-    ),
-    State.RESULT_COLLECTING: (
-        "{provider} says the job has ended as {word}; its results are being fetched and checked, so it is NOT complete"
-        " and NOT known to have succeeded. " + _GO_ON
-    ),
-    State.SUCCEEDED: "The work is complete: {succeeded} of {items} succeeded.",
-    State.COMPLETED_WITH_ERRORS: (
-        "The work has ended with errors: {succeeded} of {items} succeeded, {unsuccessful} did not."
-    ),
-    State.FAILED: "The work has failed: {error}",
-    State.CANCELLED: "The work was cancelled; {succeeded} of {items} had succeeded before.",
-    State.TIMED_OUT: "We stopped waiting; the job at {provider} may still run and cost. Nothing is known of its end.",
-    State.ABANDONED: "The operation was given up; the job at {provider} may still run and cost.",
-}
-
-
-#: A create that is open and a cancel that waits for it: nobody may read this as either.
-_CANCEL_WAITS: Final = (
-    "A cancel was asked for and waits: it is sent to {provider} as soon as the job's id is known. The work is NOT"
-    " cancelled and NOT complete. " + _GO_ON
-)
-_WITHDRAWN: Final = "The work was withdrawn before a create was sent to {provider}: no job was made."
-#: Ends that the job came to by itself.
-_OWN_ENDS: Final = frozenset({State.SUCCEEDED, State.COMPLETED_WITH_ERRORS, State.FAILED})
-_LOST_RACE: Final = " The job had ended before the cancel that was asked for took effect."
-_ACCEPTED_DESPITE: Final = (
-    "The work has ended, accepted by a person although {despite}: {succeeded} of {items} succeeded."
-)
-
 
 def operation(
-    op: Operation, now: UnixMs, contract: Contract | None = None, *, held: str | None = None
+    op: Operation, now: UnixMs, contract: Contract | None = None, *, held: str | None = None, is_start: bool = False
 ) -> dict[str, Any]:
     """The operation body of the local API; without a contract (an unknown provider) no decision is open.
 
-    `held`: why nothing is sent about it just now (hindrance.py).
+    `held`: why nothing is sent about it just now (hindrance.py). `is_start`: the body answers the start itself.
     """
     done = op.is_terminal
     seconds = None if done else poll_after_seconds(op, now)
@@ -96,7 +45,7 @@ def operation(
         "adopted": op.adopted,
         "parent": op.parent,
         "remote_status": op.remote_status,
-        "message": message(op, now, contract, held=held),
+        "message": message(op, now, contract, held=held, is_start=is_start),
         "poll_after_seconds": seconds,
         "elapsed_seconds": max(0, ((op.completed_at or now) - op.created_at) // 1000),
         "estimated_duration_seconds": None,
@@ -119,70 +68,18 @@ def operation(
         "caller": op.caller,
         "approval": op.approval,
         "status_url": here,
+        "events_url": f"{here}/events",
         "history_url": f"{here}/history",
         "observations_url": f"{here}/observations",
         "items_url": f"{here}/items",
     }
 
 
-def message(op: Operation, now: UnixMs, contract: Contract | None = None, *, held: str | None = None) -> str:
-    """What is so, in words for a person or an agent."""
-    go_on = _GO_ON.format(seconds=_counted(poll_after_seconds(op, now), "second"))
-    if unasked := _unasked(op):
-        return unasked
-    if op.state in REASON_OF:
-        return f"{questions.asked(op, contract)} {_GIVE if op.state is State.BLOCKED else _ASK}"
-    if held is not None:
-        return f"{hindrance.held(op, held)} {go_on}"
-    if failing := hindrance.failing(op):
-        return f"{failing} {go_on}"
-    summary = op.summary
-    succeeded = summary.succeeded if summary else 0
-    total = summary.total if summary else 0
-    told = _message_of(op).format(
-        provider=op.provider,
-        seconds=_counted(poll_after_seconds(op, now), "second"),
-        word=op.verdict.word if op.verdict else "ended",
-        succeeded=succeeded,
-        items=_counted(total, "item"),
-        unsuccessful=total - succeeded,
-        despite=op.accepted_despite,
-        error=f"{op.error.code}: {op.error.message}" if op.error else "the provider gave no reason.",
-    )
-    if op.state is State.TIMED_OUT:
-        told += questions.status_page(op, contract)
-    return told + _of_the_cancel(op)
-
-
-def _of_the_cancel(op: Operation) -> str:
-    """What an end says of the cancel that was asked for before it, as a sentence to be added."""
-    if op.cancel is None:
-        return ""
-    if op.state is State.CANCELLED:
-        return f" What may remain: {op.cancel.may_remain}" if op.cancel.may_remain else ""
-    return _LOST_RACE if op.state in _OWN_ENDS else ""
-
-
-def _message_of(op: Operation) -> str:
-    if op.cancel is not None and op.state in CREATING:
-        return _CANCEL_WAITS
-    if op.state is State.CANCELLED and op.remote_job_id is None:
-        return _WITHDRAWN
-    if op.state is State.COMPLETED_WITH_ERRORS and op.accepted_despite is not None:
-        return _ACCEPTED_DESPITE
-    return _MESSAGES[op.state]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _unasked(op: Operation) -> str | None:
-    """Where nothing may be asked about the job as the configuration stands: what puts that right."""
-    asked = op.attention
-    if asked is None or asked.reason not in set(Absence):
-        return None
-    return f"{asked.message} It may still be running and is NOT complete. Do not start it again."
+def message(
+    op: Operation, now: UnixMs, contract: Contract | None = None, *, held: str | None = None, is_start: bool = False
+) -> str:
+    """What is so and what to do next, in words for a person or an agent."""
+    return telling.message(op, poll_after_seconds(op, now), contract, held=held, is_start=is_start)
 
 
 def poll_after_seconds(op: Operation, now: UnixMs) -> int:

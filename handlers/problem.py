@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from handlers import refusals
+from handlers.refusals import RETRY_SECONDS, Refusal
 from reconcile.errors import JobHeld, KeyReused, NotOpen, RequestInvalid, StoreBroken, StoreError, Unreadable
 from reconcile.seams import Dice
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Seconds after which a refused write may be tried again. 5: arbitrary; disks and locks clear in seconds or not at all.
-RETRY_SECONDS: Final = 5
 _READS: Final = ("GET", "HEAD")
 
 
@@ -37,51 +37,57 @@ def middleware(log: Any, dice: Dice) -> Any:
         except web.HTTPException as refusal:
             if refusal.status < 400:
                 raise
-            return _with_headers(problem(refusal.status, refusal.reason, refusal.text or refusal.reason), refusal)
+            return _of_aiohttp(request, refusal)
         except (RequestInvalid, Unreadable, KeyReused, NotOpen, JobHeld) as fault:
-            return _of_the_client(fault)
+            return _of_the_client(request, fault)
         except web.RequestPayloadError:
-            return problem(400, "The body cannot be read", "Its transfer or content encoding is broken.")
+            return _told(refusals.BROKEN_BODY)
         except StoreBroken as fault:
             log.error("request_outcome_unknown", path=request.path, error=str(fault))
-            return problem(503, "Not known", "It is not known whether this was stored; ask again, with the same key.")
+            return _told(refusals.NOT_KNOWN)
         except (StoreError, OSError) as fault:
             if isinstance(fault, FileNotFoundError) and request.method in _READS:
                 log.warning("file_missing", path=request.path, error=str(fault))
-                return problem(410, "A file is gone", "A row names a file that is not in the state directory any more.")
+                return _told(refusals.FILE_GONE)
             log.warning("request_not_stored", path=request.path, error=str(fault))
-            return _not_now(request)
+            return _told(refusals.NOT_READABLE if request.method in _READS else refusals.NOT_STORED)
         except Exception:  # the rim: a fault of ours must not show its inside
             trace_id = dice.trace_id()
             log.exception("request_failed", path=request.path, trace_id=trace_id)
-            return problem(500, "Internal error", "The fault was logged under this trace id.", trace_id=trace_id)
+            return problem(refusals.FAULT.status, refusals.FAULT.title, refusals.FAULT.detail, trace_id=trace_id)
 
     return problems
 
 
-def _not_now(request: web.Request) -> web.Response:
-    """What was not done: a read leaves nothing in doubt, a write is surely not kept."""
-    if request.method in _READS:
-        return problem(503, "Not readable", "The store cannot be read just now; try again later.")
-    return problem(503, "Not stored", "Nothing was stored; try again later.")
+def _told(refusal: Refusal, **words: str) -> web.Response:
+    return problem(refusal.status, refusal.title, refusal.detail.format(**words))
 
 
-def _of_the_client(fault: RequestInvalid | Unreadable | KeyReused | NotOpen | JobHeld) -> web.Response:
+def _of_the_client(
+    request: web.Request, fault: RequestInvalid | Unreadable | KeyReused | NotOpen | JobHeld
+) -> web.Response:
     match fault:
         case RequestInvalid():
+            wrong = refusals.WRONG_READ if request.method in _READS else refusals.WRONG_WRITE
             errors = [{"pointer": fault.pointer, "message": fault.message}]
-            return problem(fault.status, "The request cannot be used", str(fault), errors=errors)
+            return problem(fault.status, wrong.title, wrong.detail.format(fault=fault), errors=errors)
         case Unreadable():
-            return problem(400, "The body is not the JSON we accept", fault.reason)
-        case KeyReused():
-            return problem(422, "The idempotency key is taken", str(fault), operation_id=fault.operation_id)
+            return _told(refusals.NO_JSON, reason=fault.reason)
+        case KeyReused() | JobHeld():
+            held = refusals.KEY_REUSED if isinstance(fault, KeyReused) else refusals.JOB_HELD
+            detail = held.detail.format(operation_id=fault.operation_id)
+            return problem(held.status, held.title, detail, operation_id=fault.operation_id)
         case NotOpen():
-            return problem(409, "Not open", f"{fault}. Nothing was changed.")
-        case JobHeld():
-            return problem(409, "The job is held", str(fault), operation_id=fault.operation_id)
+            return _told(refusals.NOT_OPEN, fault=str(fault))
 
 
-def _with_headers(answer: web.Response, refusal: web.HTTPException) -> web.Response:
-    if "Allow" in refusal.headers:
-        answer.headers["Allow"] = refusal.headers["Allow"]
-    return answer
+def _of_aiohttp(request: web.Request, refusal: web.HTTPException) -> web.Response:
+    """What a handler refused in words, and what the router refused without."""
+    if isinstance(refusal, web.HTTPMethodNotAllowed):
+        allow = refusal.headers["Allow"]
+        answer = _told(refusals.NO_METHOD, method=request.method, allow=allow)
+        answer.headers["Allow"] = allow
+        return answer
+    if isinstance(refusal, web.HTTPNotFound) and request.match_info.http_exception is not None:
+        return _told(refusals.NO_PATH)
+    return problem(refusal.status, refusal.reason, refusal.text or refusal.reason)

@@ -1,37 +1,14 @@
-"""What a question to a person says, by its reason: what is so, and nothing that reads as an end."""
+"""What an operation asks a person, in the sentences of the table (words.py)."""
 
 from collections.abc import Mapping
 from typing import Final
 
+from handlers import words
+from handlers.quoted import quoted
 from reconcile.contract import Contract
-from reconcile.model import Operation
+from reconcile.model import Absence, Operation
 from reconcile.states import REASON_OF
 
-_QUESTIONS: Final[Mapping[str, str]] = {
-    "create_unresolved": (
-        "It is not known whether {provider} made a job for this create. Look at the account there before you decide."
-    ),
-    "contract_violation": (
-        "More than one job stands for this operation at {provider}. Nothing is sent until a person chooses."
-    ),
-    "errors": "The job at {provider} can no longer be read; it may still be running.",
-    "gone": "{provider} says that it does not know the job any more; that tells nothing of how it ended.",
-    "provider_missing": "The job at {provider} is not read as the configuration stands; it may still be running.",
-    "provider_moved": "The job at {provider} is not read as the configuration stands; it may still be running.",
-    "result_timed_out": "No end was seen in time; the job at {provider} may still be running.",
-    "result": "No end was seen before the result deadline; the job at {provider} may still be running.",
-    "input": "Nobody gave the input in time; the job at {provider} may still be waiting for it, or running.",
-    "input_required": "The job at {provider} waits for input. {how_to_give}",
-    "input_unknown": (
-        "The input may or may not have reached {provider}: its answer was lost, and the job still says that it waits."
-        " Given again, it may arrive twice. {how_to_give}"
-    ),
-    "cancellation_unconfirmed": "{provider} never confirmed the cancel; the job may still be running.",
-    "refused": "{provider} did not take the cancel, and the job is still running there.",
-    "result_unavailable": "The job at {provider} has ended, but its result cannot be fetched.",
-    "promise_broken": "The job at {provider} has ended, and its result {led_to_it}.",
-    "result_validation_failed": "The result of {provider} breaks the contract and cannot be trusted.",
-}
 #: What asks because a time-out passed: there the provider's own status page may tell more (C1).
 _TIMED_OUT: Final = frozenset(
     {"create_unresolved", "result_timed_out", "result", "input", "cancellation_unconfirmed", "result_unavailable"}
@@ -42,8 +19,6 @@ _SHOWN: Final[Mapping[str, str]] = {
     "input": "result_timed_out",
     "promise_broken": "result_validation_failed",
 }
-_INPUT_CALL: Final = "POST /v1/operations/{id}/input gives it, and the job is followed on to its end."
-_NO_INPUT_CALL: Final = "It can only be given at {provider} itself: we have no call for it."
 
 
 def reason(op: Operation) -> str:
@@ -54,23 +29,39 @@ def reason(op: Operation) -> str:
 def asked(op: Operation, contract: Contract | None) -> str:
     """What an operation that asks wants to know."""
     takes_input = contract is not None and contract.takes_input
-    how_to_give = (_INPUT_CALL if takes_input else _NO_INPUT_CALL).format(id=op.operation_id, provider=op.provider)
-    question = _QUESTIONS[_kept(op)].format(provider=op.provider, how_to_give=how_to_give, led_to_it=_led_to_it(op))
-    return question + status_page(op, contract) if _kept(op) in _TIMED_OUT else question
+    how_to_give = words.INPUT_CALL if takes_input else words.NO_INPUT_CALL
+    question = words.ASKED[_kept(op)].format(
+        provider=op.provider,
+        how_to_give=how_to_give.format(operation_id=op.operation_id, provider=op.provider),
+        broken=_broken(op),
+    )
+    return f"{question}{status_page(op, contract)}" if _kept(op) in _TIMED_OUT else question
 
 
 def told(op: Operation, contract: Contract | None) -> str:
     """The same, with what led to it."""
-    led_to_it = _led_to_it(op)
-    if not led_to_it or _kept(op) == "promise_broken":
+    if not _led_to_it(op) or _kept(op) == "promise_broken":
         return asked(op, contract)
-    return f"{asked(op, contract)} What led to it: {led_to_it}."
+    # An absence is told in words of ours alone; anything else may hold words of the provider's.
+    led_to_it = _led_to_it(op) if _is_absence(op) else quoted(_led_to_it(op))
+    return f"{asked(op, contract)} {words.LED_TO_IT.format(led_to_it=led_to_it)}"
+
+
+def unasked(op: Operation) -> str | None:
+    """Where nothing may be asked about the job as the configuration stands: what puts that right."""
+    return f"{_led_to_it(op)}." if _is_absence(op) else None
 
 
 def status_page(op: Operation, contract: Contract | None) -> str:
     """Where the provider says how it fares, as a sentence to be added; empty where no page is known."""
     page = contract.status_page if contract is not None else ""
-    return f" See {page} for how {op.provider} fares." if page else ""
+    return f" {words.STATUS_PAGE.format(page=page, provider=op.provider)}" if page else ""
+
+
+def _broken(op: Operation) -> str:
+    """`is not what the start expects`, and the rest, which may hold words of the provider's."""
+    ours, _, rest = _led_to_it(op).partition(": ")
+    return f"{ours}: {quoted(rest)}" if rest else quoted(ours)
 
 
 def _kept(op: Operation) -> str:
@@ -79,3 +70,7 @@ def _kept(op: Operation) -> str:
 
 def _led_to_it(op: Operation) -> str:
     return op.attention.message.rstrip(".") if op.attention is not None else ""
+
+
+def _is_absence(op: Operation) -> bool:
+    return op.attention is not None and op.attention.reason in set(Absence)

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers.problem import RETRY_SECONDS, Handler
+from handlers.problem import Handler
+from handlers.refusals import RETRY_SECONDS
 from reconcile.errors import BodyTooLarge, StoreError, Unreadable, WebhookRefused
 from reconcile.ingest import Ingest
 from reconcile.model import Observation

@@ -48,11 +48,11 @@ class LocalDeps:
         peer = self.peers.get(provider)
         return peer.provider.contract if peer is not None else None
 
-    def body(self, op: Operation) -> dict[str, Any]:
-        """The operation body, as of now."""
+    def body(self, op: Operation, *, is_start: bool = False) -> dict[str, Any]:
+        """The operation body, as of now; `is_start`: it answers the start itself."""
         now = self.clock.now()
         held = hindrance.why_held(self.peers.get(op.provider), op, now)
-        return bodies.operation(op, now, self.contract(op.provider), held=held)
+        return bodies.operation(op, now, self.contract(op.provider), held=held, is_start=is_start)
 
     async def as_shown(self, op: Operation) -> Operation:
         """A lost create without candidates that others came to hold; a violation shows whatever it has."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers import access, bodies
+from handlers import access, bodies, words
 from handlers.api import start_body
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
@@ -17,6 +17,7 @@ from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
 from reconcile.read_json import JsonValue
 from reconcile.states import REASON_OF, STATUS_OF, State, Status
+from reconcile.store.starts import Started
 
 #: Seconds that one wait may hold its answer (interface: at most 600).
 MAX_WAIT: Final = 600
@@ -58,7 +59,7 @@ class Operations:
         # The token's own name stands in for a caller that was not named (client keys compare what was sent).
         actor, caller = access.client_actor(request, wish.caller), access.caller(request, wish.caller)
         started = await self._deps.starter.start(peer, replace(wish, actor=actor, caller=caller))
-        return self._started(started.operation)
+        return self._started(started)
 
     async def _within_cap(self, reading: Awaitable[JsonValue]) -> JsonValue:
         """A start's JSON. Raises: HTTPException, RequestInvalid, Unreadable."""
@@ -136,8 +137,10 @@ class Operations:
                 pass
             return op
 
-    def _started(self, op: Operation) -> web.Response:
-        body = self._body(op)
+    def _started(self, started: Started) -> web.Response:
+        op, body = started.operation, self._deps.body(started.operation, is_start=True)
+        if not started.is_new:
+            body["message"] = f"{words.REPEATED} {body['message']}"
         if op.is_terminal:
             return web.json_response(body)
         headers = {"Location": f"/v1/operations/{op.operation_id}", "Retry-After": str(body["poll_after_seconds"])}
@@ -158,13 +161,13 @@ def _states(request: web.Request) -> Collection[State] | None:
     """The states that `state`, `status` and `attention` leave; None where none of them is given."""
     asks = _boolean(request, "attention")
     left = set(State)
-    for name, words in (("state", _ITSELF), ("status", _OF_STATUS)):
+    for name, known in (("state", _ITSELF), ("status", _OF_STATUS)):
         word = text_of(request, name)
         if word is None:
             continue
-        if word not in words:
-            raise RequestInvalid(f"/{name}", f"must be one of {', '.join(words)}", status=400)
-        left &= words[word]
+        if word not in known:
+            raise RequestInvalid(f"/{name}", f"must be one of {', '.join(known)}", status=400)
+        left &= known[word]
     if asks is not None:
         left = {state for state in left if (state in REASON_OF) == asks}
     return None if len(left) == len(State) else left

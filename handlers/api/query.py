@@ -38,7 +38,7 @@ async def why_absent(store: Store, operation_id: str) -> str:
     is_id = operation_id.isprintable() and operation_id.isascii()
     was_pruned = await store.was_pruned(operation_id) if is_id else None
     if was_pruned is None:
-        return "There is no operation with this id."
+        return "There is no operation with this id. Nothing was done. GET /v1/operations lists those that there are."
     if was_pruned.at is None:
         return "The operation ended and is being removed, as retention.finished says."
     return f"The operation ended and was removed on {bodies.rfc3339(was_pruned.at)}, as retention.finished says."

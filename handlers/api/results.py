@@ -45,7 +45,7 @@ class Results:
         op = await found(self._deps.store, request.match_info["operation_id"])
         view = await self._deps.store.item(op, request.match_info["item_id"])
         if view is None:
-            raise web.HTTPNotFound(text="The operation has no such item.")
+            raise web.HTTPNotFound(text="The operation has no item with this id; …/items lists those that it has.")
         lines = []
         if op.result is not None:
             places = await self._deps.store.places(op, view.item_id)

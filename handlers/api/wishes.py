@@ -60,9 +60,8 @@ class Wishes:
 
     def _taken(self, op: Operation) -> web.Response:
         body = self._deps.body(op)
-        headers = {"Location": f"/v1/operations/{op.operation_id}"}
-        if not op.is_terminal:
-            headers["Retry-After"] = str(body["poll_after_seconds"])
+        retry_after = body["poll_after_seconds"] or 0  # 0: it has ended, there is nothing to wait for
+        headers = {"Location": f"/v1/operations/{op.operation_id}", "Retry-After": str(retry_after)}
         return web.json_response(body, status=202, headers=headers)
 
 

@@ -35,7 +35,7 @@ async def test_an_adoption_is_answered_like_a_start_and_creates_nothing(ground: 
         "cancel": None,
         "input": None,
     }
-    assert "has not been read yet" in body["message"]
+    assert "nothing has been read of it yet" in body["message"]
     assert "NOT complete" in body["message"]
     (row,) = await history(ground, body["operation_id"])
     assert (row["to"], row["actor"], row["reason"]) == ("accepted", "client:ana", f"adopted: follows {JOB}")

@@ -165,7 +165,7 @@ async def test_a_result_of_another_type_breaks_the_promise(
         assert body["summary"]["succeeded"] == 1
         assert body["result"]["problems"] == (None if kept else {"broken": ["content_type"]})
         if not kept:
-            told = f"is not what the start expects: expected {promised}, got {sent or 'none'}."
+            told = f"is not what the start expects: 'expected {promised}, got {sent or 'none'}'."
             assert told in body["message"]
             assert told in body["attention"]["message"]
             assert body["attention"]["reason"] == "result_validation_failed"
@@ -309,7 +309,7 @@ async def test_a_job_that_we_did_not_feed_is_held_to_the_promised_items(
         assert body["state"] == end, body["result"]
         assert body["result"]["problems"] == problems
         if isinstance(promised, int) and problems is not None:
-            assert f"is not what the start expects: expected {promised} items, got 2." in body["message"]
+            assert f"is not what the start expects: 'expected {promised} items, got 2'." in body["message"]
         elif problems is not None:
             assert "breaks the contract" in body["message"]
         counted = dict(body["summary"])

@@ -110,7 +110,11 @@ async def test_a_start_is_answered_202_and_says_that_nothing_is_complete(ground:
     assert f"after {body['poll_after_seconds']} second" in body["message"]
     assert (body["status"], body["state"], body["done"], body["outcome"]) == ("pending", "create_pending", False, None)
     assert (body["labels"], body["caller"], body["provider"]) == ({"team": "search"}, "agent-7", "openai")
-    assert (await ground.get(answer.headers["Location"])) == body
+    here = f"/v1/operations/{body['operation_id']}"
+    assert f"Call GET {here}?wait=60 after {body['poll_after_seconds']} second" in body["message"]
+    assert body["events_url"] == f"{here}/events"
+    shown = await ground.get(answer.headers["Location"])
+    assert shown == {**body, "message": shown["message"]}
 
 
 async def test_the_body_has_the_fields_that_were_promised(ground: Ground) -> None:
@@ -121,7 +125,7 @@ async def test_the_body_has_the_fields_that_were_promised(ground: Ground) -> Non
         "remote_status", "message", "poll_after_seconds", "elapsed_seconds", "estimated_duration_seconds", "progress",
         "summary", "cancel", "result", "result_url", "errors_url", "error", "attention", "next_action",
         "next_action_at", "created_at", "started_at", "completed_at", "deadlines", "trace_id", "caller", "approval",
-        "status_url", "history_url",
+        "status_url", "events_url", "history_url",
     }  # fmt: skip
     assert promised <= body.keys()
     assert body["deadlines"].keys() == {"create", "result", "cancel", "input"}
@@ -1045,9 +1049,10 @@ def messages() -> Iterator[str]:
 
 @pytest.mark.parametrize("given", list(messages()))
 def test_a_strangers_words_are_data_in_a_message(given: str) -> None:
-    """S50: never a format of ours."""
+    """S50: never a format of ours, nor a line of its own."""
     op = in_state("failed", error=RemoteError("code", given))
-    assert given in bodies.message(op, NOON)
+    shown = given.replace("\n", " ").replace("\x1b", " ")
+    assert bodies.message(op, NOON) == f"The work has failed. The reason given: 'code: {shown}'."
 
 
 def test_a_cancel_is_shown_with_its_answer_and_what_may_remain() -> None:
@@ -1103,7 +1108,7 @@ async def test_readiness_ends_with_the_writer(ground: Ground) -> None:
     assert (await ground.api("GET", "/healthz", token=False)).status == 200
 
 
-UNREAD = [("gone_reads", "does not know the job"), ("errors", "could not be read")]
+UNREAD = [("gone_reads", "does not know the job"), ("errors", "Reading the job at openai has failed")]
 
 
 @pytest.mark.parametrize(("counted", "told"), UNREAD)

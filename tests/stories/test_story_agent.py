@@ -57,7 +57,7 @@ async def test_story_agent_is_told_of_a_late_failure(tmp_path: Path) -> None:
     assert (body["done"], body["status"], body["outcome"], body["wait"]["result"]) == (True, *["failed"] * 3)
     # The reason is the provider's own: what stands in the failed batch's `errors`.
     assert (body["remote_status"], body["error"]["code"]) == ("failed", "server_error")
-    assert body["message"].startswith("The work has failed: server_error: ")
+    assert body["message"].startswith("The work has failed. The reason given: 'server_error: ")
     assert (body["summary"]["succeeded"], body["summary"]["failed"]) == (0, ITEMS)
     assert [item["item_id"] for item in failed] == [f"item-{n}" for n in range(ITEMS)]
     assert body["result_url"] is None

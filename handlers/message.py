@@ -1,0 +1,121 @@
+"""The message of an operation: which situation it is in, the sentence for it (words.py), and what to do next."""
+
+from typing import Final
+
+from handlers import questions, words
+from handlers.quoted import quoted
+from handlers.words import Situation
+from reconcile.contract import Contract
+from reconcile.model import Operation
+from reconcile.states import CANCELLING, CREATING, REASON_OF, WATCHING, State
+
+#: Ends that the job came to by itself.
+_OWN_ENDS: Final = frozenset({State.SUCCEEDED, State.COMPLETED_WITH_ERRORS, State.FAILED})
+_GIVEN_UP: Final = frozenset({State.TIMED_OUT, State.ABANDONED})
+_AND_CANCEL_WAITS: Final = {
+    Situation.PLAIN: Situation.CANCEL_WAITS,
+    Situation.STARTED: Situation.CANCEL_WAITS,
+    Situation.HELD: Situation.HELD_AND_CANCEL_WAITS,
+    Situation.NOT_ACCEPTED: Situation.NOT_ACCEPTED_AND_CANCEL_WAITS,
+}
+
+
+def message(
+    op: Operation, poll_after: int, contract: Contract | None = None, *, held: str | None = None, is_start: bool = False
+) -> str:
+    """What is so and what to do next, in words for a person or an agent; `is_start`: as the answer to the start."""
+    if op.is_terminal:
+        return " ".join([_told(op, situation(op), held), *_of_the_end(op)]) + _page(op, contract)
+    if op.state in REASON_OF:
+        what = questions.unasked(op) or questions.asked(op, contract)
+        return f"{what} {words.GIVE if op.state is State.BLOCKED else words.DECIDE}"
+    next_step = (words.CALL if is_start else words.GO_ON).format(
+        operation_id=op.operation_id, seconds=_counted(poll_after, "second")
+    )
+    return f"{_told(op, situation(op, held=held, is_start=is_start), held)} {next_step}"
+
+
+def situation(op: Operation, *, held: str | None = None, is_start: bool = False) -> Situation:
+    """Where an operation that asks nobody stands in the table; whatever keeps it from getting through goes first."""
+    if op.is_terminal:
+        return _at_the_end(op)
+    at_best = Situation.STARTED if is_start else Situation.PLAIN
+    found = Situation.HELD if held is not None else _failing(op) or at_best
+    if found is Situation.STARTED and (op.state, found) not in words.TOLD:
+        found = Situation.PLAIN  # an adopted job of which an event had come before
+    return _AND_CANCEL_WAITS[found] if op.cancel is not None and op.state in CREATING else found
+
+
+def _failing(op: Operation) -> Situation | None:
+    """Where tries are made and fail."""
+    gone, errors = op.schedule.gone_reads, op.schedule.errors
+    if op.state is State.CREATE_PENDING and errors and op.last_refusal is not None:
+        return Situation.NOT_ACCEPTED
+    if op.state is State.RESULT_COLLECTING and errors:
+        return Situation.UNFETCHED
+    if op.state not in WATCHING | CANCELLING or not (gone or errors):
+        return None
+    return Situation.GONE if gone else Situation.UNREAD
+
+
+def _at_the_end(op: Operation) -> Situation:
+    match op.state:
+        case State.COMPLETED_WITH_ERRORS if op.accepted_despite is not None:
+            return Situation.ACCEPTED_DESPITE
+        case State.FAILED if op.error is None:
+            return Situation.UNEXPLAINED
+        case State.FAILED if op.error is not None and op.error.code == "never_sent":
+            return Situation.NEVER_SENT
+        case State.CANCELLED if op.remote_job_id is None:
+            return Situation.NEVER_SENT
+        case State.CANCELLED if op.summary is None or op.summary.total == 0:
+            return Situation.UNCOUNTED
+        case State.ABANDONED if op.verdict is not None and op.verdict.is_end:
+            return Situation.JOB_ENDED
+        case State.ABANDONED if op.remote_job_id is None:
+            return Situation.JOB_UNKNOWN
+        case _:
+            return Situation.PLAIN
+
+
+def _told(op: Operation, found: Situation, held: str | None) -> str:
+    summary = op.summary
+    succeeded, total = (summary.succeeded, summary.total) if summary else (0, 0)
+    before = words.BEFORE.format(remote_status=quoted(op.remote_status)) if op.remote_status is not None else ""
+    return words.TOLD[op.state, found].format(
+        provider=op.provider,
+        why=held,
+        before=before,
+        times=_counted(op.schedule.gone_reads or op.schedule.errors, "time"),
+        refusal=op.last_refusal,
+        word=quoted(op.verdict.word or "") if op.verdict else "''",
+        succeeded=succeeded,
+        items=_counted(total, "item"),
+        unsuccessful=total - succeeded,
+        despite=quoted(op.accepted_despite or ""),
+        error=quoted(f"{op.error.code}: {op.error.message}") if op.error else "''",
+    )
+
+
+def _of_the_end(op: Operation) -> list[str]:
+    """What an end says beside itself: how sure it is, and what became of a cancel that was asked for before it."""
+    told = []
+    if op.unconfirmed and op.state not in _GIVEN_UP:
+        told.append(words.UNCONFIRMED.format(provider=op.provider))
+    if op.cancel is None:
+        return told
+    if op.state in _OWN_ENDS:
+        told += [words.LOST_RACE] if op.remote_job_id is not None else []
+    elif op.state in _GIVEN_UP:
+        told.append(words.CANCEL_UNCONFIRMED)
+    elif op.cancel.may_remain:
+        told.append(words.MAY_REMAIN.format(may_remain=op.cancel.may_remain))
+    return told
+
+
+def _page(op: Operation, contract: Contract | None) -> str:
+    return questions.status_page(op, contract) if op.state is State.TIMED_OUT else ""
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
