@@ -1,0 +1,212 @@
+"""Each header of a webhook delivery, in each scheme that stands: taken away, doubled, and given in every wrong shape.
+
+All of it is written by whoever sent it, before anything is proven. Each refusal looks like every other, and leaves
+nothing. A new scheme is added to `SCHEMES` below with how it signs.
+"""
+
+import base64
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from reconcile import signatures
+from tests.handlers.ground import (
+    NOON,
+    SECRET,
+    Answer,
+    Ground,
+    event,
+    exchange,
+    mac,
+    request_bytes,
+    running,
+    without_date,
+)
+
+BODY: Final = event("batch_1")
+STAMP: Final = str(NOON // 1000)
+ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+PRIVATE: Final = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+PUBLIC: Final = "whpk_" + base64.b64encode(PRIVATE.public_key().public_bytes_raw()).decode()
+#: Header names and raw values, in order; a list, since a name may come twice.
+Given = list[tuple[str, bytes]]
+
+
+def by_hmac(event_id: str, stamp: str) -> str:
+    return "v1," + mac(BODY, event_id, stamp)
+
+
+def by_ed25519(event_id: str, stamp: str) -> str:
+    over = f"{event_id}.{stamp}.".encode() + BODY
+    return "v1a," + base64.b64encode(PRIVATE.sign(over)).decode()
+
+
+#: Each scheme that stands: the receiver's secret, and a signature by the standard's own words.
+SCHEMES: Final[dict[str, tuple[str, Callable[[str, str], str]]]] = {
+    "v1": (SECRET, by_hmac),
+    "v1a": (PUBLIC, by_ed25519),
+}
+#: What any header may hold that is not what it should be.
+WRONG: Final[dict[str, bytes]] = {
+    "empty": b"",
+    "spaces": b"   ",
+    "garbage": b"garbage",
+    "latin-1": b"\xe9\xff",
+    "UTF-8": "ключ".encode(),
+    "other digits": "١٧٩٥٩٥٣٦٠٠".encode(),
+    "wide digits": "１７９５９５３６００".encode(),
+    "quotes": b'"%s"',
+    "comma": b",",
+    "commas": b",,,,",
+    "template": b"{0}%s${jndi:x}",
+    "tab": b"a\tb",
+    "10 KiB": b"x" * 10_240,
+    "most": b"x" * 8_000,
+}
+#: What a timestamp may be written as and is none, though it is signed so.
+NO_TIME: Final = [
+    f"+{STAMP}",
+    f"-{STAMP}",
+    f"{STAMP}.0",
+    f"{STAMP}e0",
+    f"0x{int(STAMP):x}",
+    f"{STAMP[:4]}_{STAMP[4:]}",
+    f"{STAMP}000",
+    "9" * 12,
+    "9" * 13,
+    "9" * 5_000,
+    "0",
+    "nan",
+    "inf",
+    "2026-11-29T12:00:00Z",
+]
+
+
+def good(scheme: str, *, event_id: str = "msg_1", stamp: str = STAMP) -> Given:
+    _, sign = SCHEMES[scheme]
+    return [(ID, event_id.encode()), (TIMESTAMP, stamp.encode()), (SIGNATURE, sign(event_id, stamp).encode())]
+
+
+def with_value(given: Given, name: str, value: bytes) -> Given:
+    return [(each, value if each == name else was) for each, was in given]
+
+
+def variants(scheme: str, name: str) -> list[tuple[str, Given]]:
+    """The delivery with this header wrong, in all ways."""
+    given = good(scheme)
+    (value,) = [was for each, was in given if each == name]
+    found = [(why, with_value(given, name, wrong)) for why, wrong in WRONG.items()]
+    found.append(("absent", [(each, was) for each, was in given if each != name]))
+    found.append(("doubled", [*given, (name, value)]))
+    found.append(("doubled, other case", [*given, (name.upper(), value)]))
+    found.append(("doubled, other first", [(name, b"garbage"), *given]))
+    found.append(("doubled, empty", [*given, (name, b"")]))
+    found.append(("joined", with_value(given, name, value + b"," + value)))
+    found.append(("a name that is only like it", [(f"{each}-" if each == name else each, was) for each, was in given]))
+    if name == SIGNATURE:
+        bare = value.partition(b",")[2]
+        other = b"v1," if scheme == "v1a" else b"v1a,"
+        found += [
+            (f"signature {n}", with_value(given, name, wrong))
+            for n, wrong in enumerate(
+                [
+                    bare,
+                    b"," + bare,
+                    b"v1",
+                    b"v1,",
+                    b"v1a,",
+                    b"v2," + bare,
+                    other + bare,
+                    b"V1," + bare,
+                    b"v1 ," + bare,
+                    b"v1;" + bare,
+                    b"v1,," + bare,
+                    value[:-1],
+                    value[:-4],
+                    value[:6] + bytes([value[6] ^ 1]) + value[7:],
+                    value + b"AAAA",
+                    value + b"!",
+                    value.swapcase(),
+                    b"v1,\xff" + bare,
+                    b"v1,!!!! v1,@@@@",
+                    b" ".join([b"v1," + b"A" * 44] * 150),
+                    b"v1," * 2_000,
+                    value.replace(b"v1", "v١".encode()),
+                ]
+            )
+        ]
+    if name == TIMESTAMP:
+        found += [(f"signed, {stamp[:24]}", good(scheme, stamp=stamp)) for stamp in NO_TIME]
+        found += [("301 s old", good(scheme, stamp=str(NOON // 1000 - 301)))]
+        found += [("301 s ahead", good(scheme, stamp=str(NOON // 1000 + 301)))]
+    if name == ID:
+        most = signatures.MAX_EVENT_ID_LENGTH
+        found += [(f"signed, {len(e)} {e[:9]}", good(scheme, event_id=e)) for e in ("x" * (most + 1), "é", "a\u2028b")]
+        found += [("another", with_value(given, name, b"msg_2")), ("with a dot", with_value(given, name, b"msg_1."))]
+    return found
+
+
+async def deliver(ground: Ground, given: Given) -> Answer:
+    headers: list[tuple[str, str | bytes]] = [("Content-Length", str(len(BODY))), *given]
+    return await exchange(ground.public_port, request_bytes("POST", "/webhooks/openai", headers, BODY))
+
+
+@pytest.fixture(params=sorted(SCHEMES))
+async def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def ground(tmp_path: Path, scheme: str) -> AsyncIterator[Ground]:
+    async with running(tmp_path / "state", secrets=(SCHEMES[scheme][0],)) as ground:
+        yield ground
+
+
+async def test_the_delivery_itself_is_taken_in_each_scheme(ground: Ground, scheme: str) -> None:
+    """Else each refusal below would prove nothing."""
+    assert (await deliver(ground, good(scheme))).status == 200
+    assert ground.events() == [("unmatched", 0)]
+
+
+@pytest.mark.parametrize("name", [ID, TIMESTAMP, SIGNATURE])
+async def test_a_header_in_a_wrong_shape_is_a_401_like_any_other(ground: Ground, scheme: str, name: str) -> None:
+    """S3, S4, S13: one answer for all, byte for byte; what the HTTP parser itself refuses is a 400. Nothing is kept."""
+    await ground.operation("observing", "batch_1")
+    before = ground.everything()
+    answers: set[bytes] = set()
+    for why, given in variants(scheme, name):
+        answer = await deliver(ground, given)
+        if answer.status == 400:
+            assert max(len(value) for _, value in given) > 8_190, why
+            continue
+        assert answer.status == 401, (why, answer)
+        assert answer.body == b"", why
+        answers.add(without_date(answer.raw))
+    assert len(answers) == 1
+    assert ground.everything() == before
+    assert not [entry for entry in ground.logged if entry["event"] == "webhook_failed"]
+
+
+async def test_no_two_headers_that_are_wrong_together_are_told_apart(ground: Ground, scheme: str) -> None:
+    before = ground.everything()
+    answers = set()
+    for one in (ID, TIMESTAMP, SIGNATURE):
+        for other in (ID, TIMESTAMP, SIGNATURE):
+            for wrong in (b"", b"garbage", b"\xff"):
+                given = with_value(with_value(good(scheme), one, wrong), other, wrong)
+                answer = await deliver(ground, given)
+                assert answer.status == 401
+                answers.add(without_date(answer.raw))
+    answers.add(without_date((await deliver(ground, [])).raw))
+    assert len(answers) == 1
+    assert ground.everything() == before
+
+
+async def test_a_good_signature_among_others_is_taken(ground: Ground, scheme: str) -> None:
+    """A rotation: the receiver looks for one that it knows."""
+    (*rest, (name, value)) = good(scheme)
+    given = [*rest, (name, b"v2,x v1,AAAA v1a,AAAA " + value + b" v1,!!")]
+    assert (await deliver(ground, given)).status == 200
