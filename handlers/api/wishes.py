@@ -8,7 +8,7 @@ from handlers import access
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import job_id_of, line_of, object_of, span_of
-from handlers.api.query import found, text_of
+from handlers.api.query import found, take_only, text_of
 from reconcile.decisions import NAMES_A_JOB, TAKES_A_SPAN, Decision
 from reconcile.desk import Decided
 from reconcile.errors import RequestInvalid
@@ -29,6 +29,7 @@ class Wishes:
 
     async def cancel(self, request: web.Request) -> web.Response:
         """POST: 202, the intent recorded and nothing claimed; repeated, the same answer."""
+        take_only(request)
         op = await found(self._deps.store, request.match_info["operation_id"])
         body = object_of(await json_of(request), _CANCEL)
         by = line_of(body, "by", most=MAX_ID_LENGTH)
@@ -43,6 +44,7 @@ class Wishes:
 
     async def give_input(self, request: web.Request) -> web.Response:
         """POST: 202 once any JSON body is durable as the job's input; `?by=NAME` says whose it is."""
+        take_only(request, "by")
         op = await found(self._deps.store, request.match_info["operation_id"])
         said = text_of(request, "by") or None
         if said is not None and len(said) > MAX_ID_LENGTH:
@@ -53,6 +55,7 @@ class Wishes:
 
     async def decide(self, request: web.Request) -> web.Response:
         """POST: 200 and the body once the decision is done; 409 where it is not open."""
+        take_only(request)
         op = await found(self._deps.store, request.match_info["operation_id"])
         said = decided(await json_of(request))
         actor = access.person_actor(request, said.by)

@@ -403,6 +403,18 @@ async def test_a_header_that_asks_for_nothing_of_ours_is_ignored(ground: Ground,
     assert answer.status == 202, answer
 
 
+@pytest.mark.parametrize("path", ["cancel", "decisions", "input"])
+async def test_what_is_asked_of_an_operation_takes_no_parameter_that_it_does_not_know(
+    ground: Ground, path: str
+) -> None:
+    operation = await ground.operation("observing", "batch_1")
+    before = ground.everything()
+    body = next((json.dumps(call.body).encode() for call in CALLS if call.path == path), b"{}")
+    document = assert_problem(await post(ground, body, to=f"/v1/operations/{operation}/{path}?wat=1"), 400)
+    assert document["errors"][0]["pointer"] == "/wat"
+    assert ground.everything() == before
+
+
 @pytest.mark.parametrize("query", ["wat=1", "wait=10", "provider=openai", "=", "%FF=1"])
 async def test_a_start_takes_no_parameters(ground: Ground, query: str) -> None:
     """Whoever gives one means something by it, and is told that nobody heard."""

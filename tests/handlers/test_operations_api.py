@@ -28,6 +28,7 @@ from reconcile.model import (
     Attention,
     Observation,
     Operation,
+    Progress,
     RemoteError,
     Schedule,
     Summary,
@@ -135,6 +136,12 @@ async def test_the_body_has_the_fields_that_were_promised(ground: Ground) -> Non
         assert body[name].endswith("Z")
         assert datetime.fromisoformat(body[name]).timestamp() * 1000 == NOON
     assert body["deadlines"]["create"] == "2026-11-29T12:15:00.000Z"
+    summary = {"total", "succeeded", "failed", "cancelled", "expired", "missing"}
+    assert bodies.operation(in_state("succeeded"), NOON)["summary"].keys() == summary
+    running = bodies.operation(in_state("observing", progress=Progress(percent=45)), NOON)
+    assert running["progress"].keys() == {"percent", "phase", "completed", "total"}
+    asked = {"reason", "message", "since", "deadline", "decisions"}
+    assert asked <= bodies.operation(in_state("observation_failed"), NOON)["attention"].keys()
     for hidden in ("token", "fingerprint", "request"):
         assert hidden not in body
 

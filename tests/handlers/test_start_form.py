@@ -7,6 +7,8 @@ import asyncio
 import errno
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -353,6 +355,18 @@ async def test_garbage_of_any_shape_is_never_a_fault_of_ours(ground: Ground) -> 
             assert answer.status in (202, 400, 415, 422), (data, answer)
     named = {f"{row[0]}.jsonl" for row in ground.rows("SELECT operation_id FROM operations")}
     assert {path.name for path in (ground.folder / "spool").iterdir()} == named
+
+
+def test_a_header_that_cannot_be_read_is_a_fault_and_no_line_on_stderr() -> None:
+    """In a process of its own, since pytest has warnings raised anyway."""
+    code = (
+        "import handlers.api.start_form; from aiohttp.multipart import parse_content_disposition as parse\n"
+        "for wrong in ('form-data; nam', \"form-data; name*=utf-16''%ff\"):\n"
+        "    try: parse(wrong)\n"
+        "    except RuntimeWarning: print('raised')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("raised\nraised\n", "")
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------
