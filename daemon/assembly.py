@@ -296,7 +296,7 @@ def _public(config: Config, seams: Seams, peers: Mapping[str, Peer], ingest: Ing
     deps = PublicDeps(
         peers=peers,
         has_open=store.has_open,
-        keys={p.name: p.webhook_keys for p in config.providers.values() if p.webhook_keys},
+        keys={p.name: p.webhook_keys for p in config.providers.values() if p.provider.contract.webhook is not None},
         ingest=ingest,
         clock=seams.clock,
         meters=seams.meters,

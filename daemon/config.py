@@ -93,6 +93,10 @@ def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
     for name, provider in sorted(config.providers.items()):
         if provider.base_url.scheme == "http" and not _is_loopback(provider.base_url.host or ""):
             yield "plain_http", {"provider": name, "hint": "the API key and every answer cross the network unencrypted"}
+        for key in provider.short_secrets:
+            yield "short_secret", {"provider": name, "key": key, "hint": "it could be guessed: ask for a longer one"}
+        if provider.provider.contract.webhook is not None and not provider.webhook_keys:
+            yield "unsigned_webhooks", {"provider": name, "hint": "anybody who reaches the listener can ring"}
         for key in provider.idle_keys:
             hint = f"{provider.provider.contract.kind} finds its lost creates without it"
             yield "setting_without_effect", {"provider": name, "key": key, "hint": hint}

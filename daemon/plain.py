@@ -16,6 +16,7 @@ _ERRORS: Final[Mapping[str, str]] = {
     "connect_timeout": "no connection in time",
     "cut": "the answer was cut off",
     "dns": "its name is not known",
+    "empty_result": "the result is empty",
     "html_page": "a web page came instead",
     "no_job_id": "the answer names no job",
     "no_result_named": "it names no result",

@@ -6,21 +6,17 @@ from typing import Final
 
 from yarl import URL
 
+from daemon import declared_config, secret_headers, webhook_proof
 from daemon.addresses import address
 from daemon.sections import Section
 from reconcile.contract import Contract
-from reconcile.errors import SecretInvalid
 from reconcile.given import spelled
 from reconcile.provider import Provider
-from reconcile.registry import KINDS, provider_for
-from reconcile.signatures import ED25519_KEY_BYTES, MIN_HMAC_KEY_BYTES, Key, read_secret
+from reconcile.registry import DECLARED, KINDS, provider_for
+from reconcile.signatures import Key
 
 #: Looks at a job within the time for which its provider keeps the results. 4: arbitrary; one of them may fail.
 LOOKS_WHILE_KEPT: Final = 4
-_SECRET_SHAPES: Final = (
-    f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whpk_` followed by base64 of"
-    f" {ED25519_KEY_BYTES}, and nothing around it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +31,8 @@ class ProviderConfig:
     webhook_keys: tuple[Key, ...] = field(repr=False)
     #: Keys that the kind takes and has no use for.
     idle_keys: tuple[str, ...] = ()
+    #: Keys whose secrets are so short that they could be guessed.
+    short_secrets: tuple[str, ...] = ()
     #: Earlier addresses of the same account: operations that were started there are asked about at `base_url`.
     moved_from: tuple[URL, ...] = ()
 
@@ -44,20 +42,23 @@ def provider_config(name: str, section: Section, attention_ms: int | None) -> Pr
     kind = section.text("kind")
     if kind not in KINDS:
         raise section.fault("kind", repr(kind), f"one of {', '.join(KINDS)}")
-    contract, create = provider_for(kind).contract, section.section("create")
-    credentials, credential_name = _credentials(section, contract)
-    keys = _webhook_keys(section, contract)
+    create = section.section("create")
+    said = declared_config.declaration(section, create) if kind == DECLARED else None
+    contract = provider_for(kind, declaration=said).contract
+    credentials, credential_name = secret_headers.read(section, contract)
+    proof = webhook_proof.read(section, contract)
     adopt, marks_items = create.choice("adopt", "ask", "by_count"), section.flag("mark_items")
     tuned = _creating(_tuned(contract, section, attention_ms), create, adopt=adopt, marks_items=marks_items)
     return ProviderConfig(
         name=name,
         # Nothing can be proven without a key, so no delivery is taken, and an end without one was not missed.
-        provider=provider_for(kind, tuned if keys else replace(tuned, webhook=None)),
+        provider=provider_for(kind, replace(tuned, webhook=proof.terms), said),
         base_url=address(section, "base_url", section.text("base_url")),
         moved_from=tuple(address(section, path, text) for path, text in section.texts("moved_from")),
         credentials=credentials,
         credential_name=credential_name,
-        webhook_keys=keys,
+        webhook_keys=proof.keys,
+        short_secrets=proof.short,
         idle_keys=_idle_keys(contract, adopt=adopt, marks_items=marks_items),
     )
 
@@ -115,24 +116,3 @@ def _idle_keys(contract: Contract, *, adopt: str, marks_items: bool) -> tuple[st
     is_sure = contract.lookup is not None and contract.lookup.is_sure
     keys = ["create.adopt"] if adopt == "by_count" and is_sure else []
     return (*keys, *(["mark_items"] if marks_items and contract.item_marks == "needless" else []))
-
-
-def _credentials(section: Section, contract: Contract) -> tuple[dict[str, str], str | None]:
-    secret = section.secret_or_none("api_key")
-    if secret is None:
-        return {}, None
-    return {contract.api_key_header: f"{contract.api_key_prefix}{secret}"}, section.secret_name("api_key")
-
-
-def _webhook_keys(section: Section, contract: Contract) -> tuple[Key, ...]:
-    keys = []
-    for path, secret in section.secrets("webhook_secrets"):
-        try:
-            keys.append(read_secret(secret))
-        except SecretInvalid as fault:
-            # Its own expectation, where it states one, follows a semicolon; ours names every shape that is taken.
-            found = f"a secret that cannot be used ({str(fault).partition('; expected')[0]})"
-            raise section.fault(path, found, _SECRET_SHAPES) from fault
-    if keys and contract.webhook is None:
-        raise section.fault("webhook_secrets", "secrets", f"none: {contract.kind} has no webhooks")
-    return tuple(keys)

@@ -80,6 +80,18 @@ class Section:
         """The keys that stand here, in the file's order."""
         return list(self._table)
 
+    def has(self, key: str) -> bool:
+        """Whether the key stands here; it is none the more known for that."""
+        return key in self._table
+
+    def given(self, key: str) -> Any:
+        """What stands at the key as the file has it, whatever its type; None where it is absent. Not known by that."""
+        return self._table.get(key)
+
+    def know(self, key: str) -> None:
+        """Take the key as known: its value was looked at by other means than a getter's."""
+        self._known.add(key)
+
     # ---- typed values ----
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -211,7 +223,8 @@ class Section:
     def secret_name(self, key: str) -> str | None:
         """Where a secret comes from, in words that may be recorded."""
         value = self._table.get(key)
-        return ":".join(map(str, next(iter(value.items())))) if isinstance(value, Mapping) and value else None
+        named = [pair for pair in value.items() if pair[0] != "prefix"] if isinstance(value, Mapping) else []
+        return ":".join(map(str, named[0])) if named else None
 
     def secrets(self, key: str) -> list[tuple[str, str]]:
         """A list of secrets, each with the key path it stands at."""
@@ -222,6 +235,17 @@ class Section:
             expected = 'a list of secrets, each as { env = "NAME" }, { credential = "NAME" } or { file = "PATH" }'
             raise self.fault(key, "a value of another shape", expected)
         return [(f"{key}[{i}]", self._secret(f"{key}[{i}]", value, None)) for i, value in enumerate(values)]
+
+    def prefixed_secret(self, key: str, value: Any) -> tuple[str, str]:
+        """A secret with what stands before it: `{ env = "NAME", prefix = "Bearer " }`."""
+        self._known.add(key)
+        bare, prefix = value, ""
+        if isinstance(value, Mapping) and "prefix" in value:
+            prefix = value["prefix"]
+            bare = {name: each for name, each in value.items() if name != "prefix"}
+        if not isinstance(prefix, str) or not prefix.isascii() or not (prefix.isprintable() or not prefix):
+            raise self.fault(key, "a prefix that no header can hold", 'printable ASCII, such as prefix = "Bearer "')
+        return prefix, self._secret(key, bare, None)
 
     def _secret(self, key: str, value: Any, base: Path | None, *, is_pem: bool = False) -> str:
         if not isinstance(value, Mapping) or len(value) != 1:

@@ -4,6 +4,7 @@ A sender is told nothing but whether to send again.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +17,7 @@ from reconcile.errors import BodyTooLarge, StoreError, Unreadable, WebhookRefuse
 from reconcile.ingest import Ingest
 from reconcile.model import Observation
 from reconcile.peer import Peer
-from reconcile.provider import Headers
+from reconcile.provider import Headers, NamesEvents
 from reconcile.seams import Clock, Meters
 from reconcile.signatures import SCHEMES, Key
 
@@ -26,7 +27,7 @@ BODY_SECONDS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PublicDeps:
-    """What the receiver needs; `keys` holds each provider that has a proof configured, and nobody else."""
+    """What the receiver needs; `keys` holds each provider that has a proof configured, or was declared to need none."""
 
     peers: Mapping[str, Peer]
     keys: Mapping[str, Sequence[Key]]
@@ -113,17 +114,24 @@ class _Receiver:
         return b"".join(parts)
 
     def _verify(self, peer: Peer, body: bytes, request: web.Request, keys: Sequence[Key]) -> str:
+        """The id of a delivery that is proven: its own, the scheme's, else what its body hashes to (C8).
+
+        Raises: WebhookRefused.
+        """
         terms = peer.provider.contract.webhook
         if terms is None:
             raise WebhookRefused("no-webhooks")
-        verify = SCHEMES[terms.scheme]
-        return verify(
+        headers, provider = _headers(request), peer.provider
+        by_scheme = SCHEMES[terms.scheme](
             body,
-            _headers(request),
+            headers,
             keys,
             now_ms=self._deps.clock.now(),
             tolerance_seconds=terms.tolerance_seconds,
+            place=terms.place,
         )
+        named = provider.event_id(body, headers) if isinstance(provider, NamesEvents) else None
+        return named or by_scheme or f"sha256:{hashlib.sha256(body).hexdigest()}"
 
     async def _keep(self, peer: Peer, event_id: str, body: bytes) -> web.Response:
         observation: Observation | None = None

@@ -7,7 +7,7 @@ from reconcile import limits
 from reconcile.absence import question
 from reconcile.answers import ACCOUNT_OR_PATH
 from reconcile.client import Client, Exchange
-from reconcile.collect import Collector, Outcome
+from reconcile.collect import Collector, Outcome, inline_file
 from reconcile.decide import next_action
 from reconcile.errors import NotSent, Unreadable
 from reconcile.evidence import (
@@ -30,11 +30,11 @@ from reconcile.evidence import (
     StepDone,
 )
 from reconcile.files import Files
-from reconcile.ingest import Ingest
+from reconcile.ingest import Ingest, observation_of
 from reconcile.lookup import Looker, owes_second_look
 from reconcile.model import Change, Operation
 from reconcile.peer import Peer
-from reconcile.provider import Step, TakesInput
+from reconcile.provider import INLINE, Step, TakesInput
 from reconcile.read_json import read_json
 from reconcile.seams import Clock
 from reconcile.states import STOPPED, Action, Priority, State
@@ -99,7 +99,7 @@ class Act:
             case Action.SUBMIT:
                 await self._submit(op)
             case Action.RECONCILE_CREATE:
-                await self._look_up(op)
+                await self._reconcile_create(op)
             case Action.POLL:
                 await self._poll(op)
             case Action.SEND_CANCEL:
@@ -172,6 +172,16 @@ class Act:
         if isinstance(exchange.error, NotSent) or not step.has_effect:
             return CreateNotAccepted(exchange.error_class or "unknown")
         return CreateUnknown(exchange.error_class or "unknown")
+
+    async def _reconcile_create(self, op: Operation) -> None:
+        """Send the same bytes again where their token is honoured, else look; after a failure the two take turns."""
+        contract = self._peer.provider.contract
+        is_its_turn = contract.lookup is None or op.schedule.errors % 2 == 0
+        if is_its_turn and contract.may_repeat(op, self._clock.now()):
+            evidence, exchange = await self._send_step(op, self._peer.provider.submit(op))
+            await self._answer(op, evidence, exchange)
+        else:
+            await self._look_up(op)
 
     async def _look_up(self, op: Operation) -> None:
         """Look for the job of a lost create. Not being found proves nothing (B2)."""
@@ -249,7 +259,7 @@ class Act:
         await self._answer(op, evidence, exchange)
 
     async def _collect(self, op: Operation) -> None:
-        if op.schedule.errors > 0:
+        if op.schedule.errors > 0 and op.remote_job_id is not None:
             # An earlier try failed: what the job names may have changed since.
             op = (await self._poll(op, holds=True)).operation
             if op.state is not State.RESULT_COLLECTING:
@@ -273,6 +283,7 @@ class Act:
         claim = self._claim
         if isinstance(evidence, ReadFailed | JobGone):
             self._tell_failed_read(op, evidence.error_class, exchanges[-1])
+        await self._keep_inline(op, evidence, exchanges[-1])
         return await self._ingest.answer(
             op,
             evidence,
@@ -282,6 +293,24 @@ class Act:
             holds=holds,
             attempt=max(op.schedule.errors, op.schedule.polls) + 1,
         )
+
+    async def _keep_inline(self, op: Operation, evidence: Evidence, exchange: Exchange) -> None:
+        """Make a body durable that holds its result, before the row says that there is one.
+
+        Where the disk refuses it the end counts all the same: the job is read again when its result is collected.
+        """
+        seen = observation_of(evidence)
+        if seen is None or exchange.response is None or all(ref.name != INLINE for ref in seen.results):
+            return
+        try:
+            writer = self._files.create(inline_file(op.operation_id))
+            try:
+                writer.write(exchange.response.body)
+                await writer.finish()
+            finally:
+                writer.discard()
+        except OSError as fault:
+            self._log.error("result_not_kept", operation_id=op.operation_id, error=str(fault))
 
     def _tell_failed_read(self, op: Operation, error_class: str, exchange: Exchange) -> None:
         answer = exchange.response

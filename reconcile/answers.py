@@ -85,7 +85,7 @@ def cancel_refusal(response: HttpResponse, *, is_own_error: bool) -> CancelAnswe
     status = response.status
     if status in _NEVER_MADE or status == 403 or (status in ACCOUNT_OR_PATH and not is_own_error):
         answer = CancelAnswer.NOT_ACCEPTED
-    elif status == 404:
+    elif status in (404, 410):
         answer = CancelAnswer.NOT_FOUND
     elif status == 409:
         answer = CancelAnswer.TOO_LATE

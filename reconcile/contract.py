@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from reconcile.model import VerdictKind
+from reconcile.model import Operation, UnixMs, VerdictKind
+from reconcile.proof import ProofPlace
 from reconcile.states import State
 
 #: Consecutive failed reads before a job is given to a person. 20: arbitrary, about three hours at a 10 min cap.
@@ -81,6 +82,7 @@ class WebhookTerms:
     tolerance_seconds: int
     #: The provider's longest retry, ms: event ids are kept at least this long.
     retries_ms: int
+    place: ProofPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Contract:
     has_read: bool = True
     #: "replays": the same token is answered with the first answer; "none": not honoured as far as can be verified.
     idempotency: Literal["replays", "none"] = "none"
+    #: How long a token is honoured after the create that first bore it, ms; a re-send after that is no retry (N6).
+    token_kept_ms: int | None = None
     lookup: Lookup | None = None
     cancel: CancelTerms | None = None
     takes_input: bool = False
@@ -141,6 +145,18 @@ class Contract:
     def settle_ms(self) -> int:
         """How long after a create became unknown a look-up that does not show it speaks of absence, ms."""
         return self.lookup.lag_ms if self.lookup is not None else 0
+
+    def may_repeat(self, op: Operation, now: UnixMs) -> bool:
+        """Whether the create that may have arrived can be sent once more and be answered as the first one was (B2).
+
+        Not where its bytes may be others by now, nor where what was sent before a backup was restored is not known.
+        """
+        is_the_same = op.contract_version == self.version and not op.restored
+        sent_at = op.unknown_since
+        if self.idempotency != "replays" or self.token_kept_ms is None or not is_the_same or sent_at is None:
+            return False
+        # Nine tenths: two clocks may differ, and a request may take a minute on its way.
+        return (now - sent_at) * 10 < self.token_kept_ms * 9
 
     def is_repeatable(self, state: State) -> bool:
         """Whether what `state` sends, or the cancel that waits in it, may be sent twice."""

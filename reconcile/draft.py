@@ -144,14 +144,15 @@ class Draft:
         """
         self._due = _Due(self.now, rung=rung)
 
-    def due_by_polls(self, *, hint_ms: int | None = None) -> None:
+    def due_by_polls(self, *, hint_ms: int | None = None, retry_after_ms: int | None = None) -> None:
         """The next read follows by the backoff over unchanged polls; where polling has stopped, none does."""
         if self.op.state in STOPPED:
             return
         if self._pace is Pace.LISTED and self.op.state in LISTED:
             self._due = _Due(None)
             return
-        wait = self._wait(self.op.schedule.polls, hint_ms=hint_ms, sweeping=self._is_slow(self.op.state))
+        slow = self._is_slow(self.op.state)
+        wait = self._wait(self.op.schedule.polls, retry_after_ms=retry_after_ms, hint_ms=hint_ms, sweeping=slow)
         self._due = _Due(self.now + wait)
 
     def due_soon(self) -> None:

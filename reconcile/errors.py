@@ -34,6 +34,10 @@ class SecretInvalid(ReconciledError):
     """A webhook secret or key whose shape is wrong. The message states the expected shape, never the secret."""
 
 
+class DeclarationInvalid(ReconciledError):
+    """A path or a request of a declared provider that cannot be used; the message is safe to show."""
+
+
 class RequestInvalid(ReconciledError):
     """A client's body that cannot be used; `pointer` is a JSON pointer (RFC 6901) to the fault."""
 

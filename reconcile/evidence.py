@@ -16,6 +16,8 @@ class Accepted:
 
     observation: Observation
     by_lookup: bool = False
+    #: When the answer asks to be read next, ms from now.
+    retry_after_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,9 @@ class JobRead:
     """An authenticated read of the job: its own status call, or a list page that shows it."""
 
     observation: Observation
+    #: When to ask again: by the body, and by the answer's headers.
     hint_ms: int | None = None
+    retry_after_ms: int | None = None
     #: What made it due before its time, for the history's words: "event:ID", "pause:PROVIDER", ...
     rung_by: str | None = None
 

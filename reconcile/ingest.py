@@ -90,7 +90,7 @@ class Ingest:
         exchange = exchanges[-1]
         requests = tuple(self._request_record(each, attempt) for each in exchanges)
         request = requests[-1]
-        seen = _observation_of(evidence)
+        seen = observation_of(evidence)
         error_class = evidence.error_class if isinstance(evidence, ReadFailed | JobGone) else None
         record = None
         cause = f"request:{request.request_id}"
@@ -135,7 +135,7 @@ class Ingest:
                 verdict,
             )
         )
-        if verdict is not None and not verdict.known and answer == "new":
+        if verdict is not None and verdict.word is not None and not verdict.known and answer == "new":
             self._reporter.unknown_word(provider, verdict.word, event_id=event_id)
         return answer
 
@@ -215,7 +215,8 @@ class Ingest:
         return self._redactor.data(exchange.response.body)[:most] if exchange.response else b""
 
 
-def _observation_of(evidence: Evidence) -> Observation | None:
+def observation_of(evidence: Evidence) -> Observation | None:
+    """The job's body in it, whatever brought it."""
     match evidence:
         case JobRead(observation=seen) | Accepted(observation=seen) | FinishedAtOnce(observation=seen):
             return seen

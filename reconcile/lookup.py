@@ -15,7 +15,7 @@ from reconcile.errors import ProviderError, Unreadable
 from reconcile.evidence import Accepted, LookedAgain, LookupFound, ReadFailed
 from reconcile.model import Observation, Operation, ResultRef
 from reconcile.peer import Peer
-from reconcile.provider import HttpResponse, Page, Purpose
+from reconcile.provider import AsksByMarker, HttpResponse, Page, Purpose
 from reconcile.seams import Clock
 from reconcile.states import State
 
@@ -95,7 +95,9 @@ class Looker:
     async def _page(
         self, peer: Peer, op: Operation, cursor: str | None, exchanges: list[Exchange]
     ) -> Page | ReadFailed:
-        exchange = await self._client.send(peer, op, peer.provider.list_page(cursor))
+        provider = peer.provider
+        request = provider.look_up(op) if isinstance(provider, AsksByMarker) else provider.list_page(cursor)
+        exchange = await self._client.send(peer, op, request)
         exchanges.append(exchange)
         if exchange.response is None:
             return ReadFailed(exchange.error_class or "unknown")

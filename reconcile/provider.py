@@ -7,7 +7,7 @@ and a webhook body only after its signature held.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from reconcile.contract import Contract
 from reconcile.evidence import (
@@ -224,4 +224,48 @@ class TakesInput(Protocol):
 
     def read_input(self, response: HttpResponse) -> InputAnswered:
         """What its answer means."""
+        ...
+
+
+@runtime_checkable
+class AsksByMarker(Protocol):
+    """What a provider adds whose lost creates are asked for by what they bore, in one request and not by a list."""
+
+    def look_up(self, op: Operation) -> HttpRequest:
+        """The request whose answer `read_list` reads: this operation's own jobs and no other."""
+        ...
+
+
+@runtime_checkable
+class NamesEvents(Protocol):
+    """What a provider adds whose deliveries are told apart by something that its scheme does not look at."""
+
+    def event_id(self, body: bytes, headers: Headers) -> str | None:
+        """The id in a verified delivery; None where there is none that can be used."""
+        ...
+
+
+#: The name of a result that stands in the very body that showed the end: it is kept from there, not fetched.
+INLINE: Final = "inline"
+#: Roles of a result that is no file of lines: one item as a whole, or a document that `Unfolds` takes apart.
+WHOLE: Final = "whole"
+DOCUMENT: Final = "document"
+#: The id of the one item that a result without items is.
+THE_RESULT: Final = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a document as it is kept: a file of items, a line each; or one item as a whole; or neither."""
+
+    data: bytes
+    holds: Literal["items", "item", "nothing"]
+
+
+@runtime_checkable
+class Unfolds(Protocol):
+    """What a provider adds whose results are documents: inline ones, or items within one body."""
+
+    def unfold(self, ref: ResultRef, body: bytes) -> tuple[Part, ...]:
+        """What is to be kept of the body that `ref` stands in. Raises: Unreadable."""
         ...

@@ -93,7 +93,7 @@ class Reporter:
             self._measure(op.provider, change.end_seen)
         if change.is_late_event:
             self._meters.count("webhooks_late", provider=op.provider)
-        if change.verdict is not None and not change.verdict.known:
+        if change.verdict is not None and change.verdict.word is not None and not change.verdict.known:
             self.unknown_word(op.provider, change.verdict.word, operation_id=op.operation_id)
         if change.entries or change.is_news:
             self._changes.publish(change)

@@ -18,6 +18,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from reconcile.errors import SecretInvalid, SignatureInvalid, SignatureMissing, TimestampOutsideTolerance
+from reconcile.proof import ProofPlace
 
 #: Lower-cased header names, each with every value that came under it.
 Headers: TypeAlias = Mapping[str, Sequence[str]]
@@ -37,7 +38,12 @@ ED25519_PAIR_BYTES: Final = 64
 
 # int() takes spaces, signs, underscores and other scripts' digits (S3). 12 digits reach the year 33658.
 _TIMESTAMP: Final = re.compile("[0-9]{1,12}")
+_HEX: Final = re.compile("(?:[0-9A-Fa-f]{2}){1,256}")
 _EVENT_ID: Final = re.compile(f"[ -~]{{1,{MAX_EVENT_ID_LENGTH}}}")
+
+
+#: The scheme of deliveries that nothing proves.
+UNSIGNED: Final = "unsigned"
 
 
 class KeyType(Enum):
@@ -67,8 +73,12 @@ class Verify(Protocol):
         *,
         now_ms: int,
         tolerance_seconds: int = TIMESTAMP_TOLERANCE_SECONDS,
-    ) -> str:
-        """The delivery's event id. Raises: WebhookRefused."""
+        place: ProofPlace | None = None,
+    ) -> str | None:
+        """The delivery's event id where the scheme itself has one, else None. Raises: WebhookRefused.
+
+        `place`: where the proof stands, for schemes that leave that to the sender.
+        """
         ...
 
 
@@ -92,6 +102,7 @@ def verify_standard(
     *,
     now_ms: int,
     tolerance_seconds: int = TIMESTAMP_TOLERANCE_SECONDS,
+    place: ProofPlace | None = None,  # noqa: ARG001 - its headers are the specification's
 ) -> str:
     """The event id of a delivery that one of `keys` signed (Standard Webhooks, `v1` and `v1a`).
 
@@ -111,6 +122,72 @@ def verify_standard(
     return event_id
 
 
+def verify_hmac_sha256(
+    body: bytes,
+    headers: Headers,
+    keys: Sequence[Key],
+    *,
+    now_ms: int,
+    tolerance_seconds: int = TIMESTAMP_TOLERANCE_SECONDS,
+    place: ProofPlace | None = None,
+) -> None:
+    """Whether one of `keys` made one of the signatures over the body, or over TIMESTAMP.BODY.
+
+    Raises: WebhookRefused, as `verify_standard`.
+    """
+    signed, signatures = _signed_at(body, headers, now_ms, tolerance_seconds, place)
+    made = [hmac.digest(key.material, signed, hashlib.sha256) for key in keys if key.type is KeyType.HMAC]
+    if not any(hmac.compare_digest(one, given) for one in made for given in signatures):
+        raise SignatureInvalid("signature")
+
+
+def verify_ed25519(
+    body: bytes,
+    headers: Headers,
+    keys: Sequence[Key],
+    *,
+    now_ms: int,
+    tolerance_seconds: int = TIMESTAMP_TOLERANCE_SECONDS,
+    place: ProofPlace | None = None,
+) -> None:
+    """The same where the sender has the private half of a key. Raises: WebhookRefused, as `verify_standard`."""
+    signed, signatures = _signed_at(body, headers, now_ms, tolerance_seconds, place)
+    public = [key.material for key in keys if key.type is KeyType.ED25519_PUBLIC]
+    if not any(_is_ed25519(one, given, signed) for one in public for given in signatures):
+        raise SignatureInvalid("signature")
+
+
+def verify_shared_header(
+    body: bytes,  # noqa: ARG001 - nothing ties such a proof to what it comes with
+    headers: Headers,
+    keys: Sequence[Key],
+    *,
+    now_ms: int,  # noqa: ARG001 - nor to a time
+    tolerance_seconds: int = TIMESTAMP_TOLERANCE_SECONDS,  # noqa: ARG001
+    place: ProofPlace | None = None,
+) -> None:
+    """Whether a header holds the value that both sides know. Raises: WebhookRefused, as `verify_standard`."""
+    if place is None:
+        raise SignatureInvalid("signature")
+    given = hashlib.sha256(_only(headers, place.signature).encode("utf-8", "surrogateescape")).digest()
+    known = [hashlib.sha256(key.material).digest() for key in keys if key.type is KeyType.HMAC]
+    # Digests are compared: neither a length nor how far a guess is right shows in the time that it takes.
+    if not any(hmac.compare_digest(one, given) for one in known):
+        raise SignatureInvalid("signature")
+
+
+def verify_nothing(
+    body: bytes,
+    headers: Headers,
+    keys: Sequence[Key],
+    *,
+    now_ms: int,
+    tolerance_seconds: int = TIMESTAMP_TOLERANCE_SECONDS,
+    place: ProofPlace | None = None,
+) -> None:
+    """Takes whatever comes: only where the configuration says `unsafe`. An event rings, and the read is believed."""
+
+
 def sign_standard(body: bytes, *, event_id: str, timestamp_seconds: int, keys: Sequence[Key]) -> dict[str, str]:
     """The three headers of a delivery, with one signature for each key, so that a receiver may rotate.
 
@@ -127,7 +204,62 @@ def sign_standard(body: bytes, *, event_id: str, timestamp_seconds: int, keys: S
 
 
 #: A contract names its scheme; this is where the name is looked up.
-SCHEMES: Final[Mapping[str, Verify]] = {"standard": verify_standard}
+SCHEMES: Final[Mapping[str, Verify]] = {
+    "standard": verify_standard,
+    "hmac-sha256": verify_hmac_sha256,
+    "ed25519": verify_ed25519,
+    "shared-header": verify_shared_header,
+    UNSIGNED: verify_nothing,
+}
+
+
+def raw_secret(text: str) -> Key:
+    """A secret that is used as it is written, prefix and all: an HMAC key, or a shared value. Raises: SecretInvalid."""
+    if not text.strip():
+        raise SecretInvalid("the secret is empty")
+    return Key(KeyType.HMAC, text.encode())
+
+
+def public_key(text: str) -> Key:
+    """An Ed25519 public key: `whpk_` and base64, or the bare 32 bytes as base64 or hex. Raises: SecretInvalid."""
+    if text.startswith(KeyType.ED25519_PUBLIC.value):
+        return read_secret(text)
+    material = _hex(text) if len(text) == 2 * ED25519_KEY_BYTES else _key_bytes(text)
+    if material is None or len(material) != ED25519_KEY_BYTES:
+        raise SecretInvalid(f"the public key is not {ED25519_KEY_BYTES} bytes as hex or base64")
+    return Key(KeyType.ED25519_PUBLIC, material)
+
+
+def _signed_at(
+    body: bytes, headers: Headers, now_ms: int, tolerance_seconds: int, place: ProofPlace | None
+) -> tuple[bytes, list[bytes]]:
+    """What was signed, its time checked where it has one, and the signatures that can be read."""
+    if place is None:
+        raise SignatureInvalid("signature")
+    signatures = _only(headers, place.signature)
+    if place.timestamp is None:
+        return body, _bare_signatures(signatures, place)
+    timestamp = _only(headers, place.timestamp)
+    _check_timestamp(timestamp, now_ms, tolerance_seconds)
+    return f"{timestamp}.".encode("ascii") + body, _bare_signatures(signatures, place)
+
+
+def _bare_signatures(header: str, place: ProofPlace) -> list[bytes]:
+    """The bytes of each entry that can be read, be it bare or behind `sha256=`; entries stand between commas or spaces.
+
+    Raises: SignatureInvalid, where more stand there than an honest sender has use for (S4).
+    """
+    entries = [entry for entry in header.replace(",", " ").split(" ") if entry]
+    if len(entries) > MAX_SIGNATURES:
+        raise SignatureInvalid("signature")
+    decode = _hex if place.encoding == "hex" else _base64
+    read = [decode(entry.removeprefix("sha256=")) for entry in entries]
+    return [signature for signature in read if signature is not None]
+
+
+def _hex(encoded: str) -> bytes | None:
+    """Strict hex; None for anything else (bytes.fromhex takes white space too)."""
+    return bytes.fromhex(encoded) if _HEX.fullmatch(encoded) else None
 
 
 def _read_key(key_type: KeyType, encoded: str) -> Key:

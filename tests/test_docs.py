@@ -99,13 +99,11 @@ def test_the_configuration_is_installed_so_that_the_units_own_user_can_read_it()
 
 
 def test_every_configuration_key_stands_in_the_readme() -> None:
-    source = (ROOT / "daemon" / "config.py").read_text(encoding="utf-8")
-    keys = set(
-        re.findall(
-            r'\.(?:text|text_or_none|texts|whole|number|duration_ms|size|secret_or_none|secrets|pem_or_none|choice|flag)\("([a-z_]+)"',
-            source,
-        )
-    )
+    rooms = ("config", "provider_config", "declared_config", "secret_headers", "webhook_proof")
+    source = "".join((ROOT / "daemon" / f"{room}.py").read_text(encoding="utf-8") for room in rooms)
+    getters = "text|text_or_none|texts|whole|number|duration_ms|size|secret_or_none|secrets|pem_or_none|choice|flag"
+    keys = set(re.findall(rf'\.(?:{getters})\("([a-z_]+)"', source))
+    keys |= set(re.findall(r'_(?:path|paths|path_or_none|named_header)\(\w+, "([a-z_]+)"', source))
     table = README[README.index("## Configuration") : README.index("## Running it")]
     assert {key for key in keys if key not in table} == set()
 

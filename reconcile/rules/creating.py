@@ -17,7 +17,7 @@ from reconcile.evidence import (
 from reconcile.model import Verdict, VerdictKind
 from reconcile.rules.ending import end
 from reconcile.rules.observing import apply_read
-from reconcile.rules.waiting import deadline_after_a_try, is_unsent
+from reconcile.rules.waiting import deadline_after_a_try, is_unsent, what_follows
 from reconcile.states import CREATING, TERMINAL, WATCHING, State
 
 
@@ -50,7 +50,8 @@ def take_job(
     draft.move(State.ACCEPTED, f"the job was {how}: {job_id}", facts={"remote_job_id": job_id})
     draft.verdict = classify(draft.contract, evidence.observation.word)
     if evidence.observation.word is not None:
-        apply_read(draft, JobRead(evidence.observation), first=True, unconfirmed=unconfirmed)
+        read = JobRead(evidence.observation, retry_after_ms=evidence.retry_after_ms)
+        apply_read(draft, read, first=True, unconfirmed=unconfirmed)
     send_a_waiting_cancel(draft)
 
 
@@ -122,6 +123,11 @@ def create_not_accepted(draft: Draft, evidence: CreateNotAccepted) -> None:
         return
     draft.set(last_refusal=evidence.error_class)
     draft.set_schedule(errors=draft.op.schedule.errors + 1, mark_at=None)
+    if draft.op.state is State.CREATE_UNKNOWN:
+        draft.fact(f"the create was sent again and not accepted ({evidence.error_class}); the first may have arrived")
+        draft.due_by_errors(retry_after_ms=evidence.retry_after_ms)
+        deadline_after_a_try(draft)
+        return
     told = f"the create was not accepted ({evidence.error_class}), so no job was made"
     if draft.op.cancel is not None and is_unsent(draft.op):
         draft.move(State.CANCELLED, f"{told}; it is withdrawn, as {draft.op.cancel.by} asked")
@@ -132,14 +138,15 @@ def create_not_accepted(draft: Draft, evidence: CreateNotAccepted) -> None:
 
 
 def create_unknown(draft: Draft, evidence: CreateUnknown) -> None:
-    """It may have arrived: from here on it is looked up, never simply sent again."""
+    """It may have arrived: from here on it is sent again only where its token is honoured, else looked up."""
     match draft.op.state:
         case State.CREATE_PENDING:
-            reason = f"the create may have arrived ({evidence.error_class}); it is looked up, not sent again"
+            reason = f"the create may have arrived ({evidence.error_class}); it is {what_follows(draft)}"
             draft.move(State.CREATE_UNKNOWN, reason, facts={"error_class": evidence.error_class})
         case State.CREATE_UNKNOWN:
             draft.set_schedule(errors=draft.op.schedule.errors + 1, mark_at=None)
             draft.due_by_errors()
+            deadline_after_a_try(draft)
         case _:
             draft.fact(f"a create without a clear answer ({evidence.error_class}) came to light late")
 

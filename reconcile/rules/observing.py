@@ -52,9 +52,9 @@ def apply_read(draft: Draft, evidence: JobRead, *, first: bool = False, unconfir
     elif op.state in TERMINAL | ENDED_REMOTELY:
         draft.contradiction(f"the job ended as {ended_as(op)}, and is now said to be {observation.word!r}")
     elif verdict.kind is VerdictKind.BLOCKED:
-        _blocked(draft, observation, evidence.hint_ms)
+        _blocked(draft, evidence)
     else:
-        _pending(draft, observation, evidence.hint_ms)
+        _pending(draft, evidence)
 
 
 def _show(draft: Draft, observation: Observation, *, first: bool) -> None:
@@ -98,7 +98,8 @@ def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, first: bool, u
     end(draft, verdict, evidence.observation, told)
 
 
-def _pending(draft: Draft, observation: Observation, hint_ms: int | None) -> None:
+def _pending(draft: Draft, evidence: JobRead) -> None:
+    observation = evidence.observation
     match draft.op.state:
         case State.INPUT_GIVEN if is_input_answered(draft.op):
             # The one read after an input whose answer was lost: still running, so the input was taken.
@@ -113,10 +114,11 @@ def _pending(draft: Draft, observation: Observation, hint_ms: int | None) -> Non
             _after_the_cancel(draft, observation)
         case _:
             pass
-    draft.due_by_polls(hint_ms=hint_ms)
+    draft.due_by_polls(hint_ms=evidence.hint_ms, retry_after_ms=evidence.retry_after_ms)
 
 
-def _blocked(draft: Draft, observation: Observation, hint_ms: int | None) -> None:
+def _blocked(draft: Draft, evidence: JobRead) -> None:
+    observation = evidence.observation
     match draft.op.state:
         case State.INPUT_GIVEN if is_input_answered(draft.op):
             draft.move(State.BLOCKED, "the input may not have arrived", question="input_unknown")
@@ -128,7 +130,7 @@ def _blocked(draft: Draft, observation: Observation, hint_ms: int | None) -> Non
             _after_the_cancel(draft, observation)
         case _:
             pass
-    draft.due_by_polls(hint_ms=hint_ms)
+    draft.due_by_polls(hint_ms=evidence.hint_ms, retry_after_ms=evidence.retry_after_ms)
 
 
 def _after_the_cancel(draft: Draft, observation: Observation) -> None:

@@ -6,7 +6,7 @@ from reconcile import deadlines
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer
 from reconcile.intents import CancelIntent, InputIntent
-from reconcile.model import Operation, RemoteError
+from reconcile.model import Operation, RemoteError, UnixMs
 from reconcile.states import WATCHING, State
 
 
@@ -23,6 +23,13 @@ def is_input_answered(op: Operation) -> bool:
 def waits_for_its_send(op: Operation) -> bool:
     """Whether a person's input stands in the row and has not been sent: it must not be lost."""
     return op.state is State.INPUT_GIVEN and not is_input_answered(op)
+
+
+def what_follows(draft: Draft, sent_at: UnixMs | None = None) -> str:
+    """What is done next about a create that may have arrived, in words (B2)."""
+    unknown = replace(draft.op, unknown_since=draft.now if sent_at is None else sent_at)
+    repeats = draft.contract.may_repeat(unknown, draft.now)
+    return "sent again with the same token" if repeats else "looked up, not sent again"
 
 
 def deadline_after_a_try(draft: Draft) -> None:
@@ -56,6 +63,8 @@ def deadline_passed(draft: Draft, evidence: DeadlinePassed) -> None:
             found = "the job was not found"
             if op.schedule.errors:
                 found = f"the account could not be looked through ({op.schedule.errors} tries in a row failed)"
+            if draft.contract.idempotency == "replays" and draft.contract.lookup is None:
+                found = "sending it again brought no clear answer either"
             draft.move(State.CREATE_UNRESOLVED, f"the create deadline passed and {found}", cause=cause)
         case state if state in WATCHING and not evidence.last_read:
             draft.due_now()
@@ -97,7 +106,10 @@ def found_at_start(draft: Draft, evidence: FoundAtStart) -> None:
         return
     match op.state:
         case State.CREATE_PENDING:
-            draft.move(State.CREATE_UNKNOWN, "the create was cut off while its answer was awaited; it is looked up")
+            follows = what_follows(draft, sent_at=op.schedule.mark_at)
+            draft.move(State.CREATE_UNKNOWN, f"the create was cut off while its answer was awaited; it is {follows}")
+            if draft.contract.idempotency == "replays":
+                draft.set(unknown_since=op.schedule.mark_at)  # its token has counted since it left, however long ago
         case State.CANCEL_REQUESTED if not evidence.is_repeatable and op.cancel is not None:
             told = "the cancel was cut off while its answer was awaited; the job is read once"
             cancel_may_have_arrived(draft, op.cancel, told=told)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from daemon.config import parse
+from daemon.provider_config import ProviderConfig
 from reconcile.evidence import (
     Accepted,
     CollectFailed,
@@ -21,6 +23,7 @@ from reconcile.evidence import (
 )
 from reconcile.model import JsonObject, Operation, Schedule
 from reconcile.provider import HttpResponse, Provider, Step
+from reconcile.registry import provider_for
 from reconcile.schedule import retry_after_ms
 from reconcile.states import State
 
@@ -40,6 +43,7 @@ class Sample:
 
 #: One for each registered kind: a kind without a sample fails the conformance tests.
 SAMPLES: dict[str, Sample] = {
+    "http": Sample(request={"source": "https://media.example.com/in.mov", "preset": "web"}, items=None),
     "openai_batch": Sample(
         request={"endpoint": "/v1/responses", "metadata": {"team": "search"}},
         items=[
@@ -65,6 +69,38 @@ SAMPLES: dict[str, Sample] = {
 }
 
 
+#: What EXPECT.json's `about` declares of generic/, and the requests that it leaves open.
+GENERIC: dict[str, Any] = {
+    "kind": "http",
+    "base_url": "https://api.example.com",
+    "create": {"request": "POST /jobs", "idempotency": {"header": "Idempotency-Key"}, "job_id": "$.id"},
+    "status": {
+        "request": "GET /jobs/{job_id}",
+        "state": "$.status",
+        "pending": ["queued", "running"],
+        "succeeded": ["succeeded"],
+        "failed": ["failed"],
+    },
+    "result": {"from": "$.result"},
+    "cancel": {"request": "DELETE /jobs/{job_id}"},
+    "input": {"request": "POST /jobs/{job_id}/input"},
+    "lookup": {"request": "GET /jobs?ref={operation_id}", "job_id": "$.jobs[*].id"},
+    "webhook": {"scheme": "standard", "event_id": "$.event", "job_id": "$.job.id", "state": "$.job.status"},
+    "webhook_secrets": [{"env": "HOOK"}],
+}
+
+
+def configured(table: Any, **environ: str) -> ProviderConfig:
+    """A provider as the configuration makes it; the environment holds a webhook secret."""
+    known = {"HOOK": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", **environ}
+    return parse({"providers": {"p": table}}, known, file="test").providers["p"]
+
+
+def provider_of(kind: str) -> Provider:
+    """The kind's adapter; what a declared provider is, its configuration says."""
+    return configured(GENERIC).provider if kind == "http" else provider_for(kind)
+
+
 def expected(section: str, kind: str, *roles: str) -> list[tuple[str, Any]]:
     """The entries of one kind, in a section of EXPECT.json; of `files` only those with one of the roles."""
     return [
@@ -88,13 +124,13 @@ def answer(body: bytes | JsonObject, status: int = 200) -> HttpResponse:
     return HttpResponse(status, JSON_HEADERS, raw)
 
 
-def http_fixture(name: str) -> HttpResponse:
+def http_fixture(name: str, *, now_ms: int = 0) -> HttpResponse:
     """A `{status, headers, body}` file as it would arrive."""
     given = json.loads(fixture_bytes(name))
     headers = {key: (value,) for key, value in given["headers"].items()}
     body = given["body"]
     raw = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
-    return HttpResponse(given["status"], headers, raw, retry_after_ms(headers, now_ms=0))
+    return HttpResponse(given["status"], headers, raw, retry_after_ms(headers, now_ms=now_ms))
 
 
 def operation(kind: str, **changes: Any) -> Operation:

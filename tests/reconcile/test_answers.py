@@ -88,7 +88,7 @@ def cancel_word(status: int, *, is_own_error: bool) -> str:
     """Never accepted here: that is the adapter's to read. A 403 speaks of the account whoever words it."""
     if status in (401, 403, 429) or (status in (402, 404, 405) and not is_own_error):
         return "not_accepted"
-    if status == 404:
+    if status in (404, 410):
         return "not_found"
     if status == 409:
         return "too_late"

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from reconcile import conclude
 from reconcile.actions import Act, Rooms
+from reconcile.balance import add_up
 from reconcile.classify import classify
 from reconcile.client import Exchange
-from reconcile.collect import Caps, Collector, add_up
+from reconcile.collect import Caps, Collector
 from reconcile.decide import decide
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.evidence import (

@@ -15,8 +15,9 @@ from typing import Any, Final, TypeVar, cast
 
 import pytest
 
-from reconcile.collect import Caps, Collector, _Try
+from reconcile.collect import Caps, Collector
 from reconcile.files import Files
+from reconcile.gathered import Try
 from reconcile.model import Operation, Verdict, VerdictKind
 from reconcile.states import State
 from reconcile.store.items import MAX_NAMED, SLICE, Absentees, ItemRow, ItemSlice
@@ -256,7 +257,7 @@ async def test_absent_items_are_written_slice_by_slice_and_asked_for_once(tmp_pa
     async with opened(tmp_path / "reconciled.db") as ground:
         op = await submit(ground, count)
         before = ground.store.commits
-        collected = await collector(ground)._add_up(_Try(op, 1), Verdict(VerdictKind.EXPIRED, "expired"))
+        collected = await collector(ground)._add_up(Try(op, 1), Verdict(VerdictKind.EXPIRED, "expired"))
         assert ground.store.commits - before <= math.ceil(count / SLICE) + 1
         assert collected.summary.expired == collected.summary.total == count
         assert ground.one("SELECT count(*) FROM items WHERE attempt = 1") == count
@@ -276,7 +277,7 @@ async def test_a_slice_of_absent_items_begins_where_the_last_one_ended(
             return await plain(wish)
 
         monkeypatch.setattr(ground.store, "index_absent", index_absent)
-        await collector(ground)._add_up(_Try(op, 1), Verdict(VerdictKind.EXPIRED, "expired"))
+        await collector(ground)._add_up(Try(op, 1), Verdict(VerdictKind.EXPIRED, "expired"))
         assert asked == ["", *(name("sent", n * SLICE - 1) for n in (1, 2, 3))]
         assert await plain(Absentees("op_1", 2, "expired", name("sent", SLICE))) == (SLICE, name("sent", 2 * SLICE))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconcile.collect import add_up
+from reconcile.balance import add_up
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
 from reconcile.promises import Expected, is_of_type
