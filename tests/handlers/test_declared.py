@@ -429,6 +429,28 @@ async def test_the_body_that_held_a_result_is_read_again_where_it_was_lost(tmp_p
         stop()
 
 
+async def test_a_result_without_a_job_that_was_lost_is_unavailable(tmp_path: Path) -> None:
+    """Nobody can be asked for it again, and that is told."""
+    app = web.Application()
+
+    async def create(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"job": {"state": "ready", "output": {"renditions": []}}})
+
+    app.router.add_post("/v1/transcode", create)
+    async with declared(tmp_path / "state", "transcode", app, worker=False) as on:
+        operation = await on.start()
+
+        def lose(step: str, path: Path) -> None:
+            if step == "rename" and path.name.endswith(".inline.json"):
+                raise OSError("no space left")
+
+        on.ground.daemon.upkeep._files._hook = lose
+        stop = await _working(on)
+        await on.state(operation, "result_unavailable")
+        stop()
+        assert not [entry for entry in on.ground.logged if entry["event"] == "action_failed"]
+
+
 # ---- a declaration that is missing, or changes -----------------------------------------------------------------
 
 
@@ -506,4 +528,5 @@ async def test_unsigned_deliveries_ring_where_the_configuration_says_so(tmp_path
         assert (await on.ground.hook(body, {}, provider="transcode")).status == 200
         assert (await on.ground.hook(body, {}, provider="transcode")).status == 200
         await on.state(operation, "succeeded")
-        assert [duplicates for _, duplicates in on.ground.events()] == [1], "told apart by what they hold"
+        assert (await on.ground.hook(body + b" ", {}, provider="transcode")).status == 200
+        assert [duplicates for _, duplicates in on.ground.events()] == [1, 0], "told apart by what they hold"

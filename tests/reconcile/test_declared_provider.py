@@ -326,6 +326,7 @@ def test_a_body_tells_progress_hint_and_error() -> None:
     failed = read(adapter, {"status": "failed", "error": {"code": "E7", "message": "no such codec"}})
     assert failed.error == RemoteError("E7", "no such codec")
     assert read(adapter, {"status": "processing", "error": "stale"}).error is None
+    assert read(adapter, {"status": "succeeded", "progress_percent": 45}).progress is None
 
 
 @pytest.mark.parametrize(

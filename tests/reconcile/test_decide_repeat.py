@@ -1,0 +1,109 @@
+"""A create whose token is honoured: sent again while that is surely a retry, and a person is asked once it is not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconcile.contract import Contract
+from reconcile.decide import decide
+from reconcile.evidence import (
+    Accepted,
+    CreateNotAccepted,
+    CreateRejected,
+    CreateUnknown,
+    Evidence,
+    FoundAtStart,
+    JobRead,
+)
+from reconcile.model import Change, Observation, Operation, RemoteError
+from reconcile.states import State
+from tests.reconcile.rows import HOUR, MINUTE, NOW, REPLAYS, in_state
+
+KEEPS = replace(REPLAYS, lookup=None, token_kept_ms=10 * HOUR)
+
+
+def unknown(contract: Contract = KEEPS, *, since: int = NOW - MINUTE, **over: Any) -> Operation:
+    op = in_state(State.CREATE_UNKNOWN, unknown_since=since, contract_version=contract.version, **over)
+    return replace(op, deadlines=replace(op.deadlines, create=NOW + 10 * MINUTE))
+
+
+def step(op: Operation, evidence: Evidence, *, now: int = NOW, contract: Contract = KEEPS) -> Change:
+    return decide(op, contract, evidence, now=now, draw=0.0, cause="request:1")
+
+
+@pytest.mark.parametrize(
+    ("contract", "over", "now", "may"),
+    [
+        (KEEPS, {}, NOW, True),
+        (KEEPS, {"since": NOW - 9 * HOUR + 1}, NOW, True),
+        (KEEPS, {"since": NOW - 9 * HOUR}, NOW, False),  # nine tenths of ten hours
+        (replace(KEEPS, idempotency="none"), {}, NOW, False),
+        (replace(KEEPS, token_kept_ms=None), {}, NOW, False),
+        (KEEPS, {"restored": True}, NOW, False),
+        (replace(KEEPS, version=KEEPS.version + 1), {}, NOW, False),
+    ],
+)
+def test_a_create_is_repeated_only_while_that_is_surely_a_retry(
+    contract: Contract, over: dict[str, Any], now: int, may: bool
+) -> None:
+    """N6: a token that may be forgotten, other bytes, or a time of which nothing is known, would make a second job."""
+    op = unknown(KEEPS, **over)
+    assert contract.may_repeat(op, now) is may
+
+
+def test_an_answer_to_the_repeat_is_the_answer_to_the_first() -> None:
+    taken = step(unknown(), Accepted(Observation("running", remote_job_id="job_1"))).operation
+    assert (taken.state, taken.remote_job_id) == (State.OBSERVING, "job_1")
+    refused = step(unknown(), CreateRejected(RemoteError("http_400", "no"))).operation
+    assert refused.state is State.FAILED
+
+
+@pytest.mark.parametrize("evidence", [CreateUnknown("http_503"), CreateNotAccepted("http_429", 60_000)])
+def test_a_repeat_without_a_clear_answer_is_tried_again_until_the_deadline(evidence: Evidence) -> None:
+    again = step(unknown(), evidence)
+    assert again.operation.state is State.CREATE_UNKNOWN
+    assert again.operation.schedule.errors == 1
+    assert again.operation.schedule.due_at > NOW
+    assert "no job was made" not in " ".join(entry.reason for entry in again.entries)
+    late = step(unknown(), evidence, now=NOW + 10 * MINUTE)
+    assert late.operation.state is State.CREATE_UNRESOLVED
+    assert "sending it again brought no clear answer" in late.operation.attention.message  # type: ignore[union-attr]
+
+
+def test_a_cut_off_create_has_counted_since_it_left() -> None:
+    """A daemon that was down for longer than the token lives must not take its restart for the beginning."""
+    op = replace(
+        in_state(State.CREATE_PENDING, mark_at=NOW - 20 * HOUR, contract_version=KEEPS.version),
+    )
+    found = step(op, FoundAtStart()).operation
+    assert (found.state, found.unknown_since) == (State.CREATE_UNKNOWN, NOW - 20 * HOUR)
+    assert not KEEPS.may_repeat(found, NOW)
+
+
+@pytest.mark.parametrize(("kept", "told"), [(10 * HOUR, "sent again with the same token"), (None, "looked up")])
+def test_what_follows_is_told(kept: int | None, told: str) -> None:
+    contract = replace(KEEPS, token_kept_ms=kept)
+    pending = in_state(State.CREATE_PENDING, mark_at=NOW - 5_000, contract_version=contract.version)
+    for evidence in (CreateUnknown("timeout"), FoundAtStart()):
+        assert told in step(pending, evidence, contract=contract).entries[0].reason
+
+
+def test_a_read_asks_to_wait_by_its_header_and_by_its_body() -> None:
+    """The longer counts; a hint of the body up to the cap, a header up to an hour."""
+    op = in_state(State.OBSERVING, remote_status="running")
+    seen = Observation("running", remote_job_id=op.remote_job_id)
+    cap = KEEPS.poll.cap_ms
+    for hint, header, wait in (
+        (60_000, None, 60_000),
+        (60_000, 90_000, 90_000),
+        (2 * HOUR, None, cap),
+        (None, 2 * HOUR, HOUR),
+    ):
+        after = step(op, JobRead(seen, hint_ms=hint, retry_after_ms=header)).operation
+        assert after.schedule.due_at == NOW + wait
+
+
+def test_the_answer_to_a_create_says_when_to_read_first() -> None:
+    accepted = Accepted(Observation("running", remote_job_id="job_1"), retry_after_ms=HOUR)
+    assert step(in_state(State.CREATE_PENDING), accepted).operation.schedule.due_at == NOW + HOUR
