@@ -4,7 +4,7 @@ import argparse
 import errno
 import os
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ from reconcile.errors import ConfigError
 ANSWER_SECONDS: Final = 30
 #: Where a daemon's API listens unless its configuration says otherwise.
 DEFAULT_API: Final = "127.0.0.1:8787"
+#: Seconds of silence after which a stream is taken for dead. 45: three heartbeats of the daemon's.
+SILENCE_SECONDS: Final = 45
 
 
 class Unreachable(Exception):
@@ -68,25 +70,29 @@ class Place:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--url`, `--token-file`, `--config`, `--json`."""
-    parser.add_argument(
+    """`--json`; and in a group of their own `--url`, `--token-file`, `--config`."""
+    parser.add_argument("--json", action="store_true", help="print the API's own body")
+    place = parser.add_argument_group("where the daemon is")
+    place.add_argument(
         "--url",
         default=os.environ.get("RECONCILED_URL"),
+        metavar="URL",
         help="the local API, http://HOST:PORT or unix:/PATH; or $RECONCILED_URL",
     )
-    parser.add_argument(
+    place.add_argument(
         "--token-file",
         type=Path,
         default=os.environ.get("RECONCILED_TOKEN_FILE"),
+        metavar="FILE",
         help="its token; or $RECONCILED_TOKEN_FILE",
     )
-    parser.add_argument(
+    place.add_argument(
         "--config",
         type=Path,
         default=Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE)),
+        metavar="FILE",
         help="where both are looked up otherwise",
     )
-    parser.add_argument("--json", action="store_true", help="print the API's own body")
 
 
 def find(arguments: argparse.Namespace) -> Place:
@@ -226,6 +232,29 @@ class LocalApi:
                     raise Refused(response.status, problem, source=self._place.source)
                 async for chunk in response.content.iter_any():
                     write(chunk)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as fault:
+            raise self._unreachable(fault) from fault
+
+    async def stream(self, path: str, *, last_event_id: str | None = None) -> AsyncGenerator[bytes, None]:
+        """The bytes of an event stream as they come, until the daemon ends it. Raises: Refused, Unreachable."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS, sock_read=SILENCE_SECONDS)
+        headers = {"Authorization": f"Bearer {self._place.token}", "Accept": "text/event-stream"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        try:
+            async with self._session.get(
+                self._place.url + path, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status == 204:  # nothing is left to be told
+                    return
+                if response.status != 200:
+                    document = await response.json(content_type=None)
+                    problem = document if isinstance(document, dict) else {}
+                    raise Refused(response.status, problem, source=self._place.source)
+                if response.content_type != "text/event-stream":
+                    raise Unreachable(f"{self._place.shown}: answers {path} with no event stream; is it the daemon?")
+                async for piece in response.content.iter_any():
+                    yield piece
         except (aiohttp.ClientError, TimeoutError, ValueError) as fault:
             raise self._unreachable(fault) from fault
 

@@ -1,33 +1,25 @@
-"""How a person reads the API's bodies: plain lines, control characters struck out, colour only on a terminal."""
+"""How a person reads the API's bodies, in plain words; how they are laid out says daemon.shapes."""
 
-import re
-import textwrap
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from daemon import plain
+from daemon.shapes import UNDER, Column, Drawn, Fact, Facts, Grid, Sheets, Story, Told, clean, count, text
 
-#: As `reconcile.read_json` refuses in ids: controls, half surrogate pairs, separators, marks that reorder text.
-_CONTROLS: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)
+__all__ = [
+    "acknowledged", "another_cancel", "claimed", "clean", "count", "counted", "gap", "history", "history_row", "inbox",
+    "items", "left", "listed", "operation", "progress_of", "span", "status", "text",
+]  # fmt: skip
+
 #: How an open decision is introduced.
 _DECIDE: Final = "you may decide"
-#: Columns before a fact's text, and of a whole line where a text is wrapped. 100: arbitrary.
-_INDENT: Final = 19
-_WIDTH: Final = 100
 #: The last spans of a deadline that are told, by their lengths in seconds.
 _SPANS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
-def clean(value: object) -> str:
-    """A stranger's text on one line."""
-    return _CONTROLS.sub("�", str(value))
-
-
-def operation(body: dict[str, Any]) -> str:
-    """One operation, a line a fact; absent facts have no line."""
+def operation(body: dict[str, Any]) -> Facts:
+    """One operation; absent facts have no line."""
     progress, summary, attention = body["progress"], body["summary"], body["attention"]
     facts = [
         ("operation", body["operation_id"]),
@@ -40,7 +32,7 @@ def operation(body: dict[str, Any]) -> str:
         ("job", body["remote_job_id"]),
         ("parent", body["parent"]),
         ("the provider says", body["remote_status"]),
-        ("progress", progress and progress["total"] and _finished(progress)),
+        ("progress", progress_of(progress)),
         ("items", summary and ", ".join(f"{n} {word}" for word, n in summary.items() if n)),
         ("next", body["next_action"] and f"{body['next_action']} at {body['next_action_at']}"),
         *_cancel(body),
@@ -51,10 +43,10 @@ def operation(body: dict[str, Any]) -> str:
         ("error", body["error"] and f"{body['error']['code']}: {body['error']['message']}"),
         ("", plain.sentence(body["message"])),
     ]
-    return _facts(facts)
+    return Facts(facts)
 
 
-def _cancel(body: dict[str, Any]) -> list[tuple[str, Any]]:
+def _cancel(body: dict[str, Any]) -> list[Fact]:
     """Who asked and what came of it; what may remain is told by the message of a cancelled one already."""
     cancel = body["cancel"]
     if cancel is None:
@@ -75,13 +67,9 @@ def _jobs(candidates: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"{job['remote_job_id']}{' (held)' if job['is_held'] else ''}" for job in candidates)
 
 
-def _decisions(decisions: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
+def _decisions(decisions: Sequence[dict[str, Any]]) -> list[Fact]:
     """Each decision by its name, its effect under it."""
-    facts: list[tuple[str, Any]] = []
-    for one in decisions:
-        lines = textwrap.wrap(clean(one["effect"]), _WIDTH - _INDENT)
-        facts += [(_DECIDE, one["decision"]), *((" ", line) for line in lines)]
-    return facts
+    return [fact for one in decisions for fact in ((_DECIDE, one["decision"]), (UNDER, one["effect"]))]
 
 
 def left(until: str, now_ms: int) -> str:
@@ -98,12 +86,12 @@ def left(until: str, now_ms: int) -> str:
     return f"{until} (in less than a minute)"
 
 
-def inbox(body: dict[str, Any], now_ms: int) -> str:
+def inbox(body: dict[str, Any], now_ms: int) -> Sheets:
     """What waits for a person, a block an entry: the id that `decide` takes, and at once what happened."""
-    return "\n\n".join(_entry(entry, now_ms) for entry in body["inbox"]) or "nothing waits for a person"
+    return Sheets([_entry(entry, now_ms) for entry in body["inbox"]], "nothing waits for a person")
 
 
-def _entry(entry: dict[str, Any], now_ms: int) -> str:
+def _entry(entry: dict[str, Any], now_ms: int) -> Facts:
     evidence = entry["evidence"]
     requests = [one for one in evidence.get("requests", ()) if one["remote_request_id"]]
     facts = [
@@ -119,7 +107,7 @@ def _entry(entry: dict[str, Any], now_ms: int) -> str:
         ("trace", evidence.get("trace_id")),
         ("their request ids", ", ".join(f"{one['purpose']} {one['remote_request_id']}" for one in requests)),
     ]
-    return _facts(facts)
+    return Facts(facts)
 
 
 def acknowledged(body: dict[str, Any]) -> str:
@@ -128,39 +116,45 @@ def acknowledged(body: dict[str, Any]) -> str:
     return clean(f"{body['id']} left the inbox: {decided} by {body['by']}")
 
 
-def _facts(facts: Sequence[tuple[str, Any]]) -> str:
-    return "\n".join(f"{name:18} {clean(value)}" for name, value in facts if value)
-
-
-def history_row(row: dict[str, Any]) -> str:
-    """One history row on one line; where it came from stands on the line before."""
+def history_row(row: dict[str, Any]) -> Told:
+    """One history row; where it came from stands in the row before."""
     actor = row["actor"].partition(":")[0] if row["actor"].startswith("worker:") else row["actor"]
     move = f"→ {row['to']}" if row["kind"] == "move" else f"({row['kind']})"
-    return clean(f"{row['at']}  {actor:<18}  {move:<26}  {plain.sentence(row['reason'])}")
+    return Told(row["at"], actor, move, plain.sentence(row["reason"]))
 
 
-def listed(body: dict[str, Any]) -> str:
-    """A page of operations, a line each; the id comes first."""
+def history(body: dict[str, Any]) -> Story:
+    """Why an operation stands where it does."""
+    return Story([history_row(row) for row in body["history"]])
+
+
+def gap(told: dict[str, Any]) -> str:
+    """What a stream can no longer tell."""
+    return clean(told.get("message") or "some of the history is gone, and is not told here")
+
+
+def listed(body: dict[str, Any]) -> Grid:
+    """A page of operations; the id comes first."""
+    columns = (
+        Column("operation", is_whole=True),
+        Column("provider"),
+        Column("status", is_state=True),
+        Column("came to"),
+        Column("created", is_extra=True),
+        Column("job", is_extra=True),
+    )
     rows = [
-        (op["operation_id"], op["provider"], _status(op), _counted(op), op["created_at"], op["remote_job_id"] or "")
+        (op["operation_id"], op["provider"], _status(op), counted(op), op["created_at"], op["remote_job_id"] or "")
         for op in body["operations"]
     ]
-    return _table(rows) or "no operations"
+    return Grid(columns, rows, "no operations")
 
 
-def items(body: dict[str, Any]) -> str:
-    """A page of items, a line each."""
-    return _table([(item["item_id"], item["outcome"], item["reason"] or "") for item in body["items"]]) or "no items"
-
-
-def text(lines: str) -> str:
-    """A stranger's lines, each cleaned."""
-    return "\n".join(map(clean, lines.split("\n")))
-
-
-def count(number: int, noun: str) -> str:
-    """`1 item`, `2 items`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def items(body: dict[str, Any]) -> Grid:
+    """A page of items."""
+    columns = (Column("item", is_whole=True), Column("outcome", is_state=True), Column("why"))
+    rows = [(item["item_id"], item["outcome"], item["reason"] or "") for item in body["items"]]
+    return Grid(columns, rows, "no items")
 
 
 def _status(body: dict[str, Any]) -> str:
@@ -168,49 +162,112 @@ def _status(body: dict[str, Any]) -> str:
     return f"{status} ({state})" if status != state else str(status)
 
 
-def _counted(body: dict[str, Any]) -> str:
+def counted(body: dict[str, Any]) -> str:
     """Why a person is asked, else how many items succeeded, or are finished as far as the provider tells."""
     if body["attention"]:
         return plain.reason(body["attention"]["reason"])
     summary, progress = body["summary"], body["progress"]
     if summary:
         return f"{summary['succeeded']} of {count(summary['total'], 'item')}"
-    return _finished(progress) if progress and progress["total"] else "-"
+    return _finished(progress) if progress and progress["total"] else progress_of(progress) or "-"
 
 
 def _finished(progress: dict[str, Any]) -> str:
-    return f"{progress['completed']} of {count(progress['total'], 'item')}"
+    return f"{progress['completed'] or 0} of {count(progress['total'], 'item')}"
 
 
-def _table(rows: Sequence[Sequence[Any]]) -> str:
-    """Columns as wide as their widest cell; nothing overflows and nothing is cut."""
-    cells = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+def progress_of(progress: dict[str, Any] | None) -> str:
+    """What a provider says of how far its job is; empty where it says nothing."""
+    if not progress:
+        return ""
+    parts = [_finished(progress)] if progress["total"] else []
+    if progress.get("percent") is not None:
+        parts.append(f"{progress['percent']:g} %")
+    if progress.get("phase"):
+        parts.append(str(progress["phase"]))
+    return ", ".join(parts)
+
+
+def claimed(operation_id: str, consumer: str) -> str:
+    """That this consumer has it, and nobody else of that name."""
+    return clean(f"{operation_id} is claimed: what follows of its end is {consumer}'s to do, once")
+
+
+# ---- the daemon itself ----
+
+
+def status(body: dict[str, Any]) -> Drawn:
+    """The daemon on a few lines, and on a terminal with its providers in a table."""
+    counts = ", ".join(f"{n} {state}" for state, n in sorted(body["operations"].items())) or "none"
+    due, signed = body["due"], body["checkpoint"]
+    lines = [
+        f"reconciled {body['version']}, up {body['uptime_seconds']} s",
+        f"operations: {counts}",
+        f"due now: {due['count']} (lag {due['lag_seconds']} s), in the inbox: {body['inbox']}",
+    ]
+    facts: list[Fact] = [
+        ("reconciled", f"{body['version']}, up {span(body['uptime_seconds'])}"),
+        ("operations", counts),
+        ("due now", f"{due['count']}, lag {span(due['lag_seconds'])}"),
+        ("in the inbox", str(body["inbox"])),
+    ]
+    if signed is not None:
+        lines.append(f"checkpoint {signed['number']} of {signed['at']}: {signed['hash']}")
+        facts.append(("checkpoint", f"{signed['number']} of {signed['at']}: {signed['hash']}"))
+    lines += [_provider_line(name, provider) for name, provider in body["providers"].items()]
+    columns = (
+        Column("provider", is_whole=True),
+        Column("kind"),
+        Column("webhooks"),
+        Column("missed"),
+        Column("last good read"),
+        Column("errors"),
+        Column("state", is_state=True),
+    )
+    rows = [_provider_row(name, provider) for name, provider in body["providers"].items()]
+    return Drawn(lines, (Facts(facts), Grid(columns, rows, "no providers")))
+
+
+def _provider_line(name: str, provider: dict[str, Any]) -> str:
+    hooks = provider["webhooks"]
+    missing = ", MISSING in the configuration" if provider["missing"] else ""
+    paused = (
+        f", PAUSED until {provider['paused_until']}: {plain.error(provider['pause_reason'])}"
+        if provider["paused_until"]
+        else ""
+    )
+    return (
+        f"{name} ({provider['kind']}): webhooks {hooks['accepted']} accepted, {hooks['duplicate']} duplicate,"
+        f" {hooks['refused']} refused, {hooks['missed']} missed, {hooks['unmatched']} unmatched{missing}{paused}"
     )
 
 
-def status(body: dict[str, Any]) -> str:
-    """The daemon on a few lines."""
-    lines = [
-        f"reconciled {body['version']}, up {body['uptime_seconds']} s",
-        "operations: " + (", ".join(f"{n} {state}" for state, n in sorted(body["operations"].items())) or "none"),
-        f"due now: {body['due']['count']} (lag {body['due']['lag_seconds']} s), in the inbox: {body['inbox']}",
-    ]
-    if body["checkpoint"] is not None:
-        signed = body["checkpoint"]
-        lines.append(f"checkpoint {signed['number']} of {signed['at']}: {signed['hash']}")
-    for name, provider in body["providers"].items():
-        hooks = provider["webhooks"]
-        missing = ", MISSING in the configuration" if provider["missing"] else ""
-        paused = (
-            f", PAUSED until {provider['paused_until']}: {plain.error(provider['pause_reason'])}"
-            if provider["paused_until"]
-            else ""
-        )
-        lines.append(
-            f"{name} ({provider['kind']}): webhooks {hooks['accepted']} accepted, {hooks['duplicate']} duplicate,"
-            f" {hooks['refused']} refused, {hooks['missed']} missed, {hooks['unmatched']} unmatched{missing}{paused}"
-        )
-    return "\n".join(map(clean, lines))
+def _provider_row(name: str, provider: dict[str, Any]) -> tuple[object, ...]:
+    hooks, rate = provider["webhooks"], provider["error_rate"]
+    counted = [f"{hooks[word]} {word}" for word in ("accepted", "duplicate", "refused", "unmatched") if hooks[word]]
+    if provider["missing"]:
+        fares = "missing in the configuration"
+    elif provider["paused_until"]:
+        fares = f"paused until {provider['paused_until']}: {plain.error(provider['pause_reason'])}"
+    else:
+        fares = "ok"
+    return (
+        name,
+        provider["kind"],
+        ", ".join(counted) or "none",
+        hooks["missed"],
+        provider["last_good_poll"] or "-",
+        "-" if rate is None else f"{rate:.1%}",
+        fares,
+    )
+
+
+def span(seconds: float) -> str:
+    """How long, in its two largest units: `1 h 4 min`, `23 s`."""
+    left_over = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        whole, left_over = divmod(left_over, length)
+        if whole or (unit == "s" and not parts):
+            parts.append(f"{whole} {unit}")
+    return " ".join(parts[:2])

@@ -1,4 +1,4 @@
-"""Commands for people who want something of an operation: cancel, input, inbox, decide."""
+"""Commands for people who want something of an operation: cancel, input, inbox, decide, claim."""
 
 import argparse
 import sys
@@ -6,8 +6,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from daemon import words
-from daemon.cli import calls, inputs
-from daemon.local_api import LocalApi
+from daemon.cli import calls, exits, inputs
+from daemon.local_api import LocalApi, Refused
 from daemon.runtime import SystemClock
 
 #: What a cancel is said to be expected to do, where nobody says otherwise.
@@ -15,16 +15,17 @@ _EFFECT: Final = "the job stops as soon as the provider can stop it"
 
 
 def add_commands(commands: Any) -> None:
-    """cancel, input, inbox, decide."""
+    """cancel, input, inbox, decide, claim."""
     cancel = calls.add(
         commands,
         "cancel",
         _cancel,
         "ask for a job to be stopped",
-        'Example: reconciled cancel op_... --reason "wrong model". A cancel is a wish: the job is cancelled once the'
-        " provider says so, and it may still succeed. `reconciled wait ID` tells how it ended.",
+        "A cancel is a wish: the job is cancelled once the provider says so, and it may still succeed. `reconciled wait"
+        " ID` tells how it ended.",
+        examples=('reconciled cancel op_... --reason "wrong model"',),
     )
-    cancel.add_argument("id")
+    cancel.add_argument("id", help="an operation")
     _add_reason(cancel)
     cancel.add_argument("--effect", default=_EFFECT, help="what you expect of it; default: %(default)s")
     given = calls.add(
@@ -32,9 +33,10 @@ def add_commands(commands: Any) -> None:
         "input",
         _input,
         "give a job what it waits for",
-        "Example: echo '\"yes\"' | reconciled input op_... -. It is kept before it is promised, and sent once.",
+        "It is kept before it is promised, and sent once.",
+        examples=("reconciled input op_... answer.json", "echo '\"yes\"' | reconciled input op_... -"),
     )
-    given.add_argument("id")
+    given.add_argument("id", help="an operation")
     given.add_argument("file", metavar="FILE", help="any JSON; - reads stdin")
     _add_by(given)
     calls.add(
@@ -42,23 +44,45 @@ def add_commands(commands: Any) -> None:
         "inbox",
         _inbox,
         "what waits for a person, with what can be decided and what each decision does",
-        "Decide by `reconciled decide ID DECISION --reason R`.",
+        examples=("reconciled inbox", 'reconciled decide op_... give_up --reason "nobody needs it"'),
     )
     decide = calls.add(
         commands,
         "decide",
         _decide,
         "decide about an operation or a notice of the inbox",
-        "Which decisions are open, and what each does, says `reconciled inbox` or `reconciled show ID`. Examples:"
-        ' reconciled decide op_... resume --within 2h --reason "they fixed it";'
-        ' reconciled decide op_... adopt_job --remote-job-id batch_... --reason "found in their console";'
-        ' reconciled decide provider_paused.openai acknowledge --reason "known outage".',
+        "Which decisions are open, and what each does, says `reconciled inbox` or `reconciled show ID`.",
+        examples=(
+            'reconciled decide op_... resume --within 2h --reason "they fixed it"',
+            'reconciled decide op_... adopt_job --remote-job-id batch_... --reason "found in their console"',
+            'reconciled decide provider_paused.openai acknowledge --reason "known outage"',
+        ),
     )
     decide.add_argument("id", help="an operation, or a notice of the inbox")
     decide.add_argument("decision", metavar="DECISION", help="one of those that are open there")
     _add_reason(decide)
     decide.add_argument("--remote-job-id", metavar="J", help="for adopt_job and choose_job")
     decide.add_argument("--within", metavar="SPAN", help="for resume: how long the job may still take, such as 2h")
+    _add_claim(commands)
+
+
+def _add_claim(commands: Any) -> None:
+    claim = calls.add(
+        commands,
+        "claim",
+        _claim,
+        "take an ended operation for one consumer, once",
+        "Of all who ask in the name of one consumer a single one is told 0: it does what follows of the end. With the"
+        " same key the same answer comes again, so that a lost answer loses nothing.",
+        examples=(
+            "reconciled claim op_... --consumer mailer --idempotency-key mail-42 && send-mail",
+            "reconciled wait op_... && reconciled claim op_... --consumer reports",
+        ),
+        statuses="0 claimed, 1 claimed before by this consumer, 2 wrong usage, 3 not done yet, 69 no daemon to ask.",
+    )
+    claim.add_argument("id", help="an operation")
+    claim.add_argument("--consumer", required=True, metavar="C", help="in whose name")
+    claim.add_argument("--idempotency-key", metavar="K", help="repeating the claim gives the same answer")
 
 
 def _add_reason(parser: Any) -> None:
@@ -100,6 +124,21 @@ async def _decide(api: LocalApi, arguments: argparse.Namespace) -> int:
     wish |= {"within": arguments.within} if arguments.within is not None else {}
     body = await api.call("POST", f"/v1/inbox/{quote(arguments.id, safe='')}/decisions", body=wish)
     calls.show(arguments, body, words.operation if "operation_id" in body else words.acknowledged)
+    return 0
+
+
+async def _claim(api: LocalApi, arguments: argparse.Namespace) -> int:
+    headers = {"Idempotency-Key": arguments.idempotency_key} if arguments.idempotency_key is not None else None
+    wish = {"consumer": arguments.consumer}
+    try:
+        body = await api.call("POST", f"{calls.path_of(arguments.id)}/claim", body=wish, headers=headers)
+    except Refused as fault:
+        status = {409: exits.CLAIMED_ALREADY, 425: exits.NOT_ENDED}.get(fault.status)
+        if status is None:
+            raise
+        calls.refused(arguments, fault, str(fault))
+        return status
+    calls.show(arguments, body, lambda _: words.claimed(arguments.id, arguments.consumer))
     return 0
 
 

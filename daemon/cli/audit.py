@@ -31,18 +31,28 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 def add_commands(commands: Any) -> None:
     """audit verify, audit export."""
     about = "verify the record, or take one operation's evidence out of it"
-    audit = commands.add_parser("audit", help=about, description=f"{about.capitalize()}.")
+    audit = commands.add_parser(
+        "audit",
+        help=about,
+        description=f"{about.capitalize()}.",
+        examples=("reconciled audit verify --help", "reconciled audit export --help"),
+    )
     kinds = audit.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do with it")
     parser = kinds.add_parser(
         "verify",
         help="whether the record is as it was written",
         description="Walk the whole record, beside a daemon that runs or without one, and name the first bad row.",
         epilog="What is proven is every history, and with it each operation's state, job, outcome and deadlines."
-        " Exit status: 0 it is as it was written, 1 it is not, 2 wrong usage, or this is no file of ours or of a newer"
-        " release, 69 it cannot be read now, 78 the configuration."
         " With --key FILE a record without any checkpoint is not: nothing in it is signed with that key."
         " Note the hash of a checkpoint from the log (event `checkpoint`) elsewhere: --checkpoint HASH then shows a"
         " record whose end was cut off.",
+        examples=(
+            "reconciled audit verify",
+            "reconciled audit verify --db /backup/reconciled.db --key audit.pub",
+            "reconciled audit verify --export op.json --key audit.pub",
+        ),
+        statuses="0 it is as it was written, 1 it is not, 2 wrong usage, or this is no file of ours or of a newer"
+        " release, 69 it cannot be read now, 78 the configuration.",
     )
     record_file.add_arguments(parser)
     parser.add_argument("--key", type=Path, metavar="FILE", help="the key that must have signed it, public or private")
@@ -57,9 +67,11 @@ def add_commands(commands: Any) -> None:
         help="one operation's whole evidence as JSON that verifies by itself",
         description="Write one operation's whole evidence as one JSON document: its history as it is hashed, the"
         " checkpoints that signed it, requests, observations, events and items.",
-        epilog="`audit verify --export FILE --key PUBLIC` verifies it, anywhere: the history, and what follows from it."
-        " Exit status: 0, 1 there is none of that id, or its evidence does not hold, 2 wrong usage, 69 the file cannot"
-        " be read now, 78 the configuration.",
+        epilog="`audit verify --export FILE --key PUBLIC` verifies it, anywhere: the history, and what follows from"
+        " it.",
+        examples=("reconciled audit export op_... -o op.json",),
+        statuses="0 written, 1 there is none of that id, or its evidence does not hold, 2 wrong usage, 69 the file"
+        " cannot be read now, 78 the configuration.",
     )
     parser.add_argument("id", help="an operation")
     record_file.add_arguments(parser)

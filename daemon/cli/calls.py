@@ -5,27 +5,51 @@ import asyncio
 import getpass
 import json
 import math
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
 from daemon import local_api, words
-from daemon.cli import exits
+from daemon.cli import exits, terminal
 from daemon.local_api import LocalApi
+from daemon.shapes import Shape
 from reconcile.given import SPAN_EXAMPLES, span_ms
 
 #: Answers that say what is wrong with the question; any other refusal is no wrong usage (a token, a full disk).
 _WRONG_USAGE: Final = frozenset({400, 404, 409, 422})
 #: Most that one page of the API holds.
 _PAGE: Final = 500
+#: How the API begins where there is nothing of that id.
+_NO_OPERATION: Final = "There is no operation"
+#: Exit statuses of whatever follows an operation, for its help.
+ENDS: Final = (
+    "0 succeeded, 1 failed, cancelled, timed out or given up, 3 not ended yet, 4 needs a person, 5 completed with"
+    " errors, 2 wrong usage, 69 no daemon to ask."
+)
+#: Exit statuses of the other commands that ask the daemon.
+ASKED: Final = "0 done, 2 wrong usage, or refused for what was asked, 69 no daemon to ask."
 
 Command = Callable[[LocalApi, argparse.Namespace], Awaitable[int]]
 
 
-def add(commands: Any, name: str, command: Command, summary: str, epilog: str | None = None) -> Any:
+def add(
+    commands: Any,
+    name: str,
+    command: Command,
+    summary: str,
+    epilog: str | None = None,
+    *,
+    examples: Sequence[str],
+    statuses: str = ASKED,
+) -> Any:
     """The parser of a new command that talks to the daemon."""
-    parser = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=epilog)
+    about = f"{summary[:1].upper()}{summary[1:]}."
+    parser = commands.add_parser(
+        name, help=summary, description=about, epilog=epilog, examples=examples, statuses=statuses
+    )
     local_api.add_arguments(parser)
     parser.set_defaults(run=lambda arguments: asyncio.run(_run(command, arguments)))
     return parser
@@ -39,24 +63,59 @@ def seconds(text: str) -> int:
     return math.ceil(span / 1000)
 
 
+def add_label(parser: Any, told: str) -> None:
+    """`--label K=V`."""
+    parser.add_argument("--label", action="append", type=_label, default=[], metavar="K=V", help=told)
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as team=research")
+    return name, value
+
+
+def labels(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """What `--label` was given. Raises: WrongUsage, where one of them was given two values."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise local_api.WrongUsage(f"--label {name}: given twice, as {found[name]!r} and as {value!r}")
+    return found
+
+
 async def _run(command: Command, arguments: argparse.Namespace) -> int:
+    with suppress(RuntimeError, ValueError):  # not in the main thread, which gets the signals
+        task = asyncio.current_task()
+        if task is not None:  # so that SIGTERM leaves a terminal as it was, as Ctrl-C does
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         async with local_api.connect(local_api.find(arguments)) as api:
             return await command(api, arguments)
     except local_api.WrongUsage as fault:
-        return told(exits.USAGE, str(fault))
+        return _fault(arguments, exits.USAGE, "Wrong usage", str(fault))
     except local_api.Refused as fault:
         return refused(arguments, fault, str(fault))
     except local_api.Unreachable as fault:
-        return told(exits.UNAVAILABLE, str(fault))
+        return _fault(arguments, exits.UNAVAILABLE, "The daemon cannot be asked", str(fault))
     except KeyError as fault:  # JSON, but not the body that was asked for
-        return told(exits.UNAVAILABLE, f"the answer has no {fault}; is it the daemon, and of this version?")
+        what = f"the answer has no {fault}; is it the daemon, and of this version?"
+        return _fault(arguments, exits.UNAVAILABLE, "The daemon cannot be asked", what)
+
+
+def _fault(arguments: argparse.Namespace, status: int, title: str, what: str) -> int:
+    """Tell a fault of ours; a script that asked for JSON gets a problem document of the API's shape."""
+    if arguments.json:
+        print(json.dumps({"type": "about:blank", "title": title, "detail": words.clean(what)}), flush=True)
+    return told(status, what)
 
 
 def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) -> int:
     """Tell a refusal; a script that asked for JSON gets the problem document too."""
     if arguments.json:
-        print(json.dumps(fault.problem))
+        print(json.dumps(fault.problem), flush=True)
+    if fault.status == 404 and str(fault).startswith(_NO_OPERATION):
+        what = f"{what} `reconciled list` names those there are."
     return told(exits.USAGE if fault.status in _WRONG_USAGE else exits.UNAVAILABLE, what)
 
 
@@ -92,6 +151,9 @@ def path_of(operation_id: str) -> str:
     return f"/v1/operations/{quote(operation_id, safe='')}"
 
 
-def show(arguments: argparse.Namespace, body: dict[str, Any], spelled: Callable[[dict[str, Any]], str]) -> None:
+def show(arguments: argparse.Namespace, body: dict[str, Any], spelled: Callable[[dict[str, Any]], Shape]) -> None:
     """Print the API's own body, or how a person reads it."""
-    print(json.dumps(body) if arguments.json else spelled(body), flush=True)
+    if arguments.json:
+        print(json.dumps(body), flush=True)
+    else:
+        terminal.show(spelled(body))

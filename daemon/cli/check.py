@@ -41,9 +41,11 @@ def add_commands(commands: Any) -> None:
         "check",
         help="say what is wrong with a configuration",
         description="Say what is wrong with a configuration and where, without starting or writing anything.",
-        epilog="Exit status: 0 it can be used, 78 it cannot; with --online 1 where it can, and a provider did not"
-        " answer as it should. --online asks each provider for a page of its list of jobs, or for a job that cannot"
-        " exist: nothing is made, changed or fetched.",
+        epilog="--online asks each provider for a page of its list of jobs, or for a job that cannot exist: nothing is"
+        " made, changed or fetched.",
+        examples=("reconciled check --config reconciled.toml --online",),
+        statuses="0 it can be used, 78 it cannot; with --online 1 where it can, and a provider did not answer as it"
+        " should.",
     )
     add_config(parser)
     parser.add_argument("--online", action="store_true", help="also ask each provider one harmless question")

@@ -1,9 +1,12 @@
 """Exit statuses: scripts hold on to these."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 SUCCEEDED: Final = 0
 FAILED: Final = 1
+#: Another call of this consumer has the claim.
+CLAIMED_ALREADY: Final = 1
 #: The record is not as it was written, or holds no such operation.
 NOT_SO: Final = 1
 USAGE: Final = 2
@@ -14,6 +17,8 @@ COMPLETED_WITH_ERRORS: Final = 5
 UNAVAILABLE: Final = 69
 #: The outcome of a write is unknown (sysexits' EX_IOERR); systemd starts again and the file decides.
 STORE_BROKEN: Final = 74
+#: What was found cannot be written to stdout (EX_IOERR too).
+UNWRITTEN: Final = 74
 #: Another daemon runs on the state directory (sysexits' EX_TEMPFAIL).
 ALREADY_RUNNING: Final = 75
 #: A configuration that cannot be used (sysexits' EX_CONFIG): starting again would not help.
@@ -25,3 +30,14 @@ def of_operation(body: dict[str, Any]) -> int:
     if body["done"]:
         return {"succeeded": SUCCEEDED, "completed_with_errors": COMPLETED_WITH_ERRORS}.get(body["outcome"], FAILED)
     return NEEDS_A_PERSON if body["attention"] else NOT_ENDED
+
+
+def of_several(bodies: Sequence[dict[str, Any]]) -> int:
+    """What several operations mean together: the one that asks most of a reader.
+
+    One that has not ended comes first, then one that needs a person, a failed one, one with errors: 0 says that all
+    of them succeeded.
+    """
+    found = {of_operation(body) for body in bodies}
+    ranked = (NOT_ENDED, NEEDS_A_PERSON, FAILED, COMPLETED_WITH_ERRORS, SUCCEEDED)
+    return next((status for status in ranked if status in found), SUCCEEDED)

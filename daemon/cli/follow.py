@@ -1,83 +1,244 @@
-"""Following one operation: its story row by row, or just its end; a daemon that restarts meanwhile is waited for."""
+"""Following operations: a story row by row, an end, or all of them; a daemon that restarts meanwhile is waited for.
+
+Whoever looks at a terminal is shown a display that moves, from the event streams. A script is told what it always was:
+lines, from calls that the daemon holds.
+"""
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 from daemon import words
+from daemon.cli import live, terminal
+from daemon.cli.events import Event, Garbled, Reader
 from daemon.local_api import LocalApi, Refused, Unreachable
 from daemon.runtime import SystemClock
 
 #: Seconds of one held call while waiting; the command goes on until the end.
 WAIT_SECONDS: Final = 30
+#: The same where a display shows how far several have come. 5: arbitrary.
+SHOWN_SECONDS: Final = 5
 #: Seconds for which a daemon that went away is asked again. 60: a restart takes seconds, an upgrade less than a minute.
 PATIENCE_SECONDS: Final = 60
 #: Seconds between two such questions. Arbitrary.
 AGAIN_SECONDS: Final = 0.5
 
+Body = dict[str, Any]
+
+
+class Teller(Protocol):
+    """Whoever is told what happens while something is followed."""
+
+    def event(self, event: Event) -> None:
+        """A history row, a body or a gap."""
+
+    def away(self, what: str) -> None:
+        """The daemon cannot be asked just now."""
+
+
+class Patience:
+    """How long a daemon that went away is asked again; what it was away for is told once."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._clock = SystemClock()
+        self._gone_since: float | None = None
+
+    def is_back(self) -> None:
+        """It has answered."""
+        self._gone_since = None
+
+    async def wait(self, fault: Unreachable | Refused) -> None:
+        """Until it may be asked again. Raises: Refused, where asking again is no use; Unreachable, once it is over."""
+        if isinstance(fault, Refused) and fault.status != 503:
+            raise fault
+        if self._gone_since is None:
+            self._gone_since = self._clock.monotonic()
+            self._tell(f"{words.clean(fault)} Asking again for {PATIENCE_SECONDS} s.")
+        elif self._clock.monotonic() - self._gone_since >= PATIENCE_SECONDS:
+            raise Unreachable(str(fault)) from fault
+        await asyncio.sleep(AGAIN_SECONDS)
+
 
 @asynccontextmanager
-async def going_on(operation_id: str) -> AsyncIterator[None]:
+async def going_on(told: str) -> AsyncIterator[None]:
     """Whoever stops following is told that the work does not stop."""
     try:
         yield
     except (asyncio.CancelledError, Unreachable):
-        name = words.clean(operation_id)
-        print(f"{name} goes on without you: reconciled show {name}", file=sys.stderr, flush=True)
+        print(words.clean(told), file=sys.stderr, flush=True)
         raise
 
 
-async def story(api: LocalApi, operation_id: str, path: str, *, quiet: bool) -> dict[str, Any]:
+def _without_you(operation_id: str) -> str:
+    return f"{operation_id} goes on without you: reconciled show {operation_id}"
+
+
+def is_over(body: Body) -> bool:
+    """Whether there is nothing to wait for: it has ended, or a person is needed."""
+    return bool(body["done"] or body["attention"])
+
+
+# ---- one operation ----
+
+
+async def story(api: LocalApi, operation_id: str, path: str, *, quiet: bool) -> Body:
     """Print each history row as it comes; ends at the end, or when a person is needed."""
+    async with going_on(_without_you(operation_id)):
+        if not quiet and terminal.can_move(sys.stderr):
+            with live.One(sys.stderr) as display:
+                return await streamed(api, path, display)
+        return await _told(api, path, quiet=quiet)
+
+
+async def _told(api: LocalApi, path: str, *, quiet: bool) -> Body:
     seen = 0
-    async with going_on(operation_id):
-        while True:
-            # The body first, its rows after it: once nothing more will come by itself, no call is held for more.
-            body = await _asked(api, path)
-            is_over = body["done"] or body["attention"]
-            seconds = 0 if is_over else WAIT_SECONDS
-            page = await _asked(api, f"{path}/history?cursor={seen}&limit=500&wait={seconds}", seconds=seconds)
-            for row in page["history"]:
-                seen = row["seq"]
-                if not quiet:
-                    print(words.history_row(row), file=sys.stderr, flush=True)
-            if is_over and page["next_cursor"] is None:
-                return body
+    while True:
+        # The body first, its rows after it: once nothing more will come by itself, no call is held for more.
+        body = await _asked(api, path)
+        seconds = 0 if is_over(body) else WAIT_SECONDS
+        page = await _asked(api, f"{path}/history?cursor={seen}&limit=500&wait={seconds}", seconds=seconds)
+        for row in page["history"]:
+            seen = row["seq"]
+            if not quiet:
+                print(words.history_row(row), file=sys.stderr, flush=True)
+        if is_over(body) and page["next_cursor"] is None:
+            return body
 
 
-async def end(api: LocalApi, operation_id: str, path: str, *, most_seconds: float | None) -> dict[str, Any]:
+async def end(api: LocalApi, operation_id: str, path: str, *, most_seconds: float | None, quiet: bool) -> Body:
     """The body at the end, when a person is needed, or when `most_seconds` are over."""
+    async with going_on(_without_you(operation_id)):
+        if not quiet and terminal.can_move(sys.stderr):
+            body = await _asked(api, path)
+            if is_over(body):
+                return body
+            with live.One(sys.stderr, body=body, tells_rows=False) as display:
+                return await _within(most_seconds, streamed(api, path, display), lambda: _asked(api, path))
+
+        async def held(seconds: int) -> Body:
+            return await _asked(api, f"{path}?wait={seconds}", seconds=seconds)
+
+        return await _held(held, is_over, most_seconds)
+
+
+async def _within(most_seconds: float | None, work: Awaitable[Body], at_the_end: Callable[[], Awaitable[Body]]) -> Body:
+    try:
+        async with asyncio.timeout(most_seconds):
+            return await work
+    except TimeoutError:
+        return await at_the_end()
+
+
+async def _held(
+    ask: Callable[[int], Awaitable[Body]],
+    is_enough: Callable[[Body], bool],
+    most_seconds: float | None,
+    seconds_each: int = WAIT_SECONDS,
+) -> Body:
+    """Calls that the daemon holds, until one answers enough or `most_seconds` are over."""
     clock = SystemClock()
     began = clock.monotonic()
-    async with going_on(operation_id):
-        while True:
-            left = None if most_seconds is None else max(0.0, most_seconds - (clock.monotonic() - began))
-            seconds = WAIT_SECONDS if left is None else min(WAIT_SECONDS, max(1, round(left)))
-            body = await _asked(api, f"{path}?wait={seconds}", seconds=seconds)
-            is_over = body["done"] or body["attention"]
-            if is_over or (most_seconds is not None and clock.monotonic() - began >= most_seconds):
+    while True:
+        left = None if most_seconds is None else max(0.0, most_seconds - (clock.monotonic() - began))
+        body = await ask(seconds_each if left is None else min(seconds_each, max(1, round(left))))
+        if is_enough(body) or (most_seconds is not None and clock.monotonic() - began >= most_seconds):
+            return body
+
+
+async def streamed(api: LocalApi, path: str, teller: Teller) -> Body:
+    """One operation by its event stream, each row and body told; ends at the end, or when a person is needed."""
+    state: str | None = None  # where the last row that was told has moved it
+    body: Body | None = None
+    async with aclosing(batches(api, f"{path}/events", teller, ends=True)) as stream:
+        async for batch in stream:
+            for event in batch:
+                teller.event(event)
+                if event.kind == "history" and event.data["kind"] == "move":
+                    state = event.data["to"]
+                elif event.kind == "operation":
+                    body = event.data
+            if body is not None and not (batch and batch[-1].kind == "operation"):
+                # Not every row comes with a body; before the first one the rows are those of long ago.
+                body = await _asked(api, path, teller)
+                teller.event(Event("operation", None, body))
+            if body is not None and is_over(body) and body["state"] == state:
                 return body
+    return await _asked(api, path, teller)
 
 
-async def _asked(api: LocalApi, path: str, *, seconds: float = 0) -> dict[str, Any]:
+# ---- several ----
+
+
+async def several(api: LocalApi, ids: Sequence[str], mode: str, *, most_seconds: float | None, quiet: bool) -> Body:
+    """The answer once any or all of them have ended or need a person, or when `most_seconds` are over."""
+    query = "&".join(f"id={quote(one, safe='')}" for one in ids)
+
+    async def held(seconds: int) -> Body:
+        answer = await _asked(api, f"/v1/wait?{query}&mode={mode}&wait={seconds}", display, seconds=seconds)
+        for body in answer["operations"]:
+            display.event(Event("operation", None, body))
+        return answer
+
+    def is_enough(answer: Body) -> bool:
+        return not answer["timed_out"]
+
+    display: Teller = Quiet()
+    async with going_on("they go on without you: reconciled list --open"):
+        if quiet or not terminal.can_move(sys.stderr):
+            return await _held(held, is_enough, most_seconds)
+        with live.Many(sys.stderr, keeps_ended=True) as display:
+            return await _held(held, is_enough, most_seconds, SHOWN_SECONDS)
+
+
+class Quiet:
+    """Tells nothing but that the daemon is away."""
+
+    def event(self, event: Event) -> None:
+        """Nothing."""
+
+    def away(self, what: str) -> None:
+        """On stderr."""
+        print(f"reconciled: {what}", file=sys.stderr, flush=True)
+
+
+# ---- asking ----
+
+
+async def batches(api: LocalApi, path: str, teller: Teller, *, ends: bool) -> AsyncGenerator[list[Event], None]:
+    """What a stream tells, in the pieces in which it comes, over interruptions: resumed after the last event.
+
+    A stream that `ends` is over once the daemon has closed it at the end of what it is about; else, and where it is
+    only cut, it is asked for again. Raises: Refused, Unreachable.
+    """
+    patience = Patience(teller.away)
+    last: str | None = None
+    while True:
+        reader = Reader()
+        try:
+            async with aclosing(api.stream(path, last_event_id=last)) as pieces:
+                async for piece in pieces:
+                    patience.is_back()
+                    if events := reader.feed(piece):
+                        last = next((event.id for event in reversed(events) if event.id is not None), last)
+                        yield events
+            if ends and (await _asked(api, path.removesuffix("/events"), teller))["done"]:
+                return
+            await asyncio.sleep(AGAIN_SECONDS)  # a daemon that stops lets its streams go
+        except (Unreachable, Refused) as fault:
+            await patience.wait(fault)
+        except Garbled as fault:
+            raise Unreachable(f"{fault}; is it the daemon, and of this version?") from fault
+
+
+async def _asked(api: LocalApi, path: str, teller: Teller | None = None, *, seconds: float = 0) -> Body:
     """One question, asked again while the daemon is away. Raises: Refused, Unreachable."""
-    clock = SystemClock()
-    gone_since: float | None = None
+    patience = Patience((teller or Quiet()).away)
     while True:
         try:
             return await api.call("GET", path, seconds=seconds)
         except (Unreachable, Refused) as fault:
-            if isinstance(fault, Refused) and fault.status != 503:
-                raise
-            if gone_since is None:
-                gone_since = clock.monotonic()
-                print(
-                    f"reconciled: {words.clean(fault)} Asking again for {PATIENCE_SECONDS} s.",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            elif clock.monotonic() - gone_since >= PATIENCE_SECONDS:
-                raise Unreachable(str(fault)) from fault
-        await asyncio.sleep(AGAIN_SECONDS)
+            await patience.wait(fault)

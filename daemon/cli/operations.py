@@ -1,4 +1,4 @@
-"""Commands for people: follow and look at operations. Each is a call of the local API and a way to print it."""
+"""Commands for people: look at operations. Each is a call of the local API and a way to print it."""
 
 import argparse
 import codecs
@@ -6,32 +6,74 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from daemon import local_api, words
-from daemon.cli import calls, exits, follow, outputs
+from daemon.cli import calls, exits, follow, outputs, terminal
 from daemon.local_api import LocalApi
-from reconcile.given import spelled
 
 
 def add_commands(commands: Any) -> None:
-    """list, show, history, items, result, wait, status."""
-    listing = calls.add(commands, "list", _list, "operations, newest first")
-    listing.add_argument("--open", action="store_true", help="only those that have not ended")
-    listing.add_argument("--limit", type=_number, default=50, metavar="N", help="at most so many; default %(default)s")
-    show = calls.add(commands, "show", _show, "one operation as it stands")
-    show.add_argument("--wait", action="store_true", help="tell its story from the beginning, until the end")
-    history = calls.add(commands, "history", _history, "why one operation stands where it does")
-    items = calls.add(commands, "items", _items, "what became of each item")
-    items.add_argument("--failed", action="store_true", help="only those that failed")
-    result = calls.add(commands, "result", _result, "the collected bytes as the provider gave them")
-    result.add_argument("-o", dest="output", type=Path, metavar="FILE", help="write them there; default: stdout")
-    wait = calls.add(commands, "wait", _wait, "wait until one operation has ended or needs a person")
-    wait.add_argument(
-        "--max", type=calls.seconds, metavar="SPAN", help="such as 30s, 10m or 26h; default: as long as it takes"
+    """list, show, history, items, result, status."""
+    _add_list(commands)
+    show = calls.add(
+        commands,
+        "show",
+        _show,
+        "one operation as it stands",
+        examples=("reconciled show op_...", "reconciled show op_... --wait"),
+        statuses=calls.ENDS,
     )
-    for parser in (show, history, items, result, wait):
-        parser.add_argument("id")
-    calls.add(commands, "status", _status, "how the daemon fares")
+    show.add_argument("--wait", action="store_true", help="tell its story from the beginning, until the end")
+    history = calls.add(
+        commands,
+        "history",
+        _history,
+        "why one operation stands where it does",
+        examples=("reconciled history op_...",),
+    )
+    items = calls.add(
+        commands,
+        "items",
+        _items,
+        "what became of each item",
+        examples=("reconciled items op_... --failed",),
+    )
+    items.add_argument("--failed", action="store_true", help="only those that failed")
+    result = calls.add(
+        commands,
+        "result",
+        _result,
+        "the collected bytes as the provider gave them",
+        examples=("reconciled result op_... -o result.jsonl",),
+    )
+    result.add_argument("-o", dest="output", type=Path, metavar="FILE", help="write them there; default: stdout")
+    for parser in (show, history, items, result):
+        parser.add_argument("id", help="an operation")
+    calls.add(commands, "status", _status, "how the daemon fares", examples=("reconciled status",))
+
+
+def _add_list(commands: Any) -> None:
+    listing = calls.add(
+        commands,
+        "list",
+        _list,
+        "operations, newest first",
+        "Into a pipe goes a line an operation, its id first.",
+        examples=(
+            "reconciled list --open",
+            "reconciled list --attention --provider openai",
+            "reconciled list --status failed --label team=research",
+            "reconciled list --limit 1 | cut -d' ' -f1",
+        ),
+    )
+    listing.add_argument("--open", action="store_true", help="only those that have not ended")
+    listing.add_argument("--attention", action="store_true", help="only those that wait for a person")
+    listing.add_argument("--status", metavar="WORD", help="pending, working, blocked, done or failed")
+    listing.add_argument("--state", metavar="WORD", help="one state of the table in the README, such as observing")
+    listing.add_argument("--provider", metavar="P", help="only those of this provider")
+    calls.add_label(listing, "only those with this label; may be repeated")
+    listing.add_argument("--limit", type=_number, default=50, metavar="N", help="at most so many; default %(default)s")
 
 
 def _number(text: str) -> int:
@@ -52,19 +94,9 @@ async def _show(api: LocalApi, arguments: argparse.Namespace) -> int:
     return exits.of_operation(body)
 
 
-async def _wait(api: LocalApi, arguments: argparse.Namespace) -> int:
-    path = calls.path_of(arguments.id)
-    await api.call("GET", path)
-    body = await follow.end(api, arguments.id, path, most_seconds=arguments.max)
-    if exits.of_operation(body) == exits.NOT_ENDED:
-        print(f"not ended after {spelled(arguments.max * 1000)}; it goes on", file=sys.stderr, flush=True)
-    calls.show(arguments, body, words.operation)
-    return exits.of_operation(body)
-
-
 async def _history(api: LocalApi, arguments: argparse.Namespace) -> int:
     body = await calls.pages(api, f"{calls.path_of(arguments.id)}/history?", "history")
-    calls.show(arguments, body, lambda body: "\n".join(map(words.history_row, body["history"])))
+    calls.show(arguments, body, words.history)
     return 0
 
 
@@ -77,7 +109,7 @@ async def _items(api: LocalApi, arguments: argparse.Namespace) -> int:
 async def _result(api: LocalApi, arguments: argparse.Namespace) -> int:
     path = f"{calls.path_of(arguments.id)}/result"
     if arguments.output is None:
-        await api.download(path, _on_terminal() if sys.stdout.isatty() else sys.stdout.buffer.write)
+        await api.download(path, _on_terminal() if terminal.is_terminal(sys.stdout) else sys.stdout.buffer.write)
         sys.stdout.flush()
         return 0
     try:
@@ -97,12 +129,19 @@ def _on_terminal() -> Callable[[bytes], Any]:
 
 
 async def _list(api: LocalApi, arguments: argparse.Namespace) -> int:
-    only = "open=true&" if arguments.open else ""
-    body = await calls.pages(api, f"/v1/operations?{only}", "operations", most=arguments.limit)
+    body = await calls.pages(api, f"/v1/operations?{_filters(arguments)}", "operations", most=arguments.limit)
     calls.show(arguments, body, words.listed)
     if body["next_cursor"] is not None and not arguments.json:
         print(f"there are more; --limit N shows more than {arguments.limit}", file=sys.stderr)
     return 0
+
+
+def _filters(arguments: argparse.Namespace) -> str:
+    """The filters as a query, each with its `&` behind it."""
+    asked = {name: "true" for name in ("open", "attention") if getattr(arguments, name)}
+    asked |= {name: word for name in ("status", "state", "provider") if (word := getattr(arguments, name)) is not None}
+    asked |= {f"label.{name}": value for name, value in calls.labels(arguments.label).items()}
+    return "".join(f"{quote(name, safe='')}={quote(value, safe='')}&" for name, value in asked.items())
 
 
 async def _status(api: LocalApi, arguments: argparse.Namespace) -> int:

@@ -40,11 +40,24 @@ __all__ = ["add_commands", "version"]
 
 def add_commands(commands: Any) -> None:
     """serve, simulate, demo."""
-    parser = commands.add_parser("serve", help="run the daemon", description="Run the daemon until SIGTERM.")
+    parser = commands.add_parser(
+        "serve",
+        help="run the daemon",
+        description="Run the daemon until SIGTERM.",
+        examples=("reconciled serve --config /etc/reconciled/reconciled.toml",),
+        statuses="0 stopped, 69 it cannot listen or the file cannot be opened now, 74 the outcome of a write is unknown"
+        " (start again), 75 another daemon runs, 78 a bad configuration, or a file of a newer release.",
+    )
     add_config(parser)
     parser.set_defaults(run=_serve)
 
-    parser = commands.add_parser("demo", help="see it work, with no account", description=demo.DESCRIPTION)
+    parser = commands.add_parser(
+        "demo",
+        help="see it work, with no account",
+        description=demo.DESCRIPTION,
+        examples=("reconciled demo", "reconciled demo --scenario lost-webhook"),
+        statuses="0 every story ended as it should, 1 one did not.",
+    )
     parser.add_argument("--scenario", action="append", choices=demo.NAMES, help="only this one; may be repeated")
     parser.set_defaults(run=lambda arguments: demo.run(arguments.scenario))
 
@@ -58,6 +71,10 @@ def add_commands(commands: Any) -> None:
         epilog=(
             'A job may name its own scenario. OpenAI: metadata {"standin_scenario": "lost-webhook"} in the create.'
             ' Anthropic: "metadata": {"user_id": "standin_scenario=lost-create-response"} in the params of a request.'
+        ),
+        examples=(
+            "reconciled simulate --list",
+            "reconciled simulate --scenario lost-webhook --webhook-url http://127.0.0.1:8786/webhooks/standin",
         ),
     )
     parser.add_argument("--listen", default="127.0.0.1:8790", metavar="HOST:PORT", help="default %(default)s")

@@ -35,8 +35,14 @@ def add_commands(commands: Any) -> None:
         "submit",
         _submit,
         "start an operation",
-        'Example: echo \'{"endpoint": "/v1/responses"}\' | reconciled submit --provider openai'
-        " --input items.jsonl --label team=research --result-within 26h --wait",
+        "The request is the provider's own create body; the items are lines of a file, which may be large: it is read"
+        " while it is sent.",
+        examples=(
+            "reconciled submit --provider openai --request create.json --input items.jsonl --wait",
+            'echo \'{"endpoint": "/v1/responses"}\' | reconciled submit --provider openai --input items.jsonl',
+            "reconciled submit --provider openai --request create.json --input items.jsonl --idempotency-key monday",
+        ),
+        statuses=f"0 started; with --wait {calls.ENDS}",
     )
     submit.add_argument("--provider", required=True, help="its name in the configuration")
     submit.add_argument(
@@ -49,26 +55,18 @@ def add_commands(commands: Any) -> None:
         "adopt",
         _adopt,
         "follow a job that somebody else created",
-        "Example: reconciled adopt --provider openai --remote-job-id batch_abc123 --wait. Nothing is created; the"
-        " job is read, and its result collected.",
+        "Nothing is created; the job is read, and its result collected.",
+        examples=("reconciled adopt --provider openai --remote-job-id batch_abc123 --wait",),
+        statuses=f"0 adopted; with --wait {calls.ENDS}",
     )
     adopt.add_argument("--provider", required=True, help="its name in the configuration")
     adopt.add_argument("--remote-job-id", required=True, metavar="J", help="the job's id at the provider")
     for parser, texts in ((submit, {**_TEXTS, "--create-within": _CREATE_WITHIN}), (adopt, _TEXTS)):
         for option, (shape, told) in texts.items():
             parser.add_argument(option, metavar=shape, help=told)
-        parser.add_argument(
-            "--label", action="append", type=_label, default=[], metavar="K=V", help="kept and shown; may be repeated"
-        )
+        calls.add_label(parser, "kept and shown; may be repeated")
         parser.add_argument("--expect", metavar="FILE", help="what the result must be, JSON: items, content_type, ...")
         parser.add_argument("--wait", action="store_true", help="tell the story as it happens, until the end")
-
-
-def _label(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as team=research")
-    return name, value
 
 
 async def _submit(api: LocalApi, arguments: argparse.Namespace) -> int:
@@ -96,18 +94,10 @@ def _beside_the_request(arguments: argparse.Namespace) -> dict[str, Any]:
     if "caller" not in given:
         given["caller"] = calls.login_name("--caller")
     if arguments.label:
-        given["labels"] = _labels(arguments.label)
+        given["labels"] = calls.labels(arguments.label)
     if arguments.expect is not None:
         given["expect"] = inputs.read_expected(arguments.expect)
     return {"provider": arguments.provider, **given}
-
-
-def _labels(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for name, value in pairs:
-        if labels.setdefault(name, value) != value:
-            raise local_api.WrongUsage(f"--label {name}: given twice, as {labels[name]!r} and as {value!r}")
-    return labels
 
 
 async def _start(api: LocalApi, body: dict[str, Any], headers: dict[str, str] | None) -> dict[str, Any]:

@@ -519,9 +519,9 @@ def test_a_strangers_controls_never_reach_the_terminal(text: str) -> None:
                    "may_remain": text},
         "error": {"code": text, "message": text}, "message": text,
     }  # fmt: skip
-    shown = words.operation(body)
+    shown = str(words.operation(body))
     row = {"at": "2026-11-29T12:00:00.000Z", "actor": text, "kind": "move", "from": text, "to": text, "reason": text}
-    shown += words.history_row(row)
+    shown += str(words.history_row(row))
     entry = {
         "id": text, "kind": "question", "provider": text, "reason": text, "since": text, "deadline": text,
         "message": text, "decisions": [{"decision": text, "effect": text}],
@@ -529,7 +529,7 @@ def test_a_strangers_controls_never_reach_the_terminal(text: str) -> None:
         "evidence": {"remote_job_id": text, "trace_id": text, "status_page": text,
                      "requests": [{"purpose": text, "remote_request_id": text}]},
     }  # fmt: skip
-    shown += words.inbox({"inbox": [entry]}, NOON) + words.acknowledged({"id": text, "by": text})
+    shown += str(words.inbox({"inbox": [entry]}, NOON)) + words.acknowledged({"id": text, "by": text})
     for c in set(text) - set("[31mab\n"):
         assert c not in shown
-    assert words.history_row(row).count("\n") == 0
+    assert str(words.history_row(row)).count("\n") == 0
