@@ -7,7 +7,7 @@ lines, from calls that the daemon holds.
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
@@ -15,7 +15,9 @@ from daemon import words
 from daemon.cli import live, terminal
 from daemon.cli.events import Event, Garbled, Reader
 from daemon.local_api import LocalApi, Refused, Unreachable
-from daemon.runtime import SystemClock
+from daemon.logs import make_log
+from daemon.runtime import SystemClock, TaskSupervisor
+from reconcile.redact import Redactor
 
 #: Seconds of one held call while waiting; the command goes on until the end.
 WAIT_SECONDS: Final = 30
@@ -25,6 +27,9 @@ SHOWN_SECONDS: Final = 5
 PATIENCE_SECONDS: Final = 60
 #: Seconds between two such questions. Arbitrary.
 AGAIN_SECONDS: Final = 0.5
+
+#: Seconds between two looks at a body on a display, at least. 2: arbitrary; one cheap call.
+REFRESH_SECONDS: Final = 2
 
 Body = dict[str, Any]
 
@@ -90,7 +95,7 @@ async def story(api: LocalApi, operation_id: str, path: str, *, quiet: bool) -> 
     async with going_on(_without_you(operation_id)):
         if not quiet and terminal.can_move(sys.stderr):
             with live.One(sys.stderr) as display:
-                return await streamed(api, path, display)
+                return await shown(api, path, display)
         return await _told(api, path, quiet=quiet)
 
 
@@ -117,7 +122,7 @@ async def end(api: LocalApi, operation_id: str, path: str, *, most_seconds: floa
             if is_over(body):
                 return body
             with live.One(sys.stderr, body=body, tells_rows=False) as display:
-                return await _within(most_seconds, streamed(api, path, display), lambda: _asked(api, path))
+                return await _within(most_seconds, shown(api, path, display), lambda: _asked(api, path))
 
         async def held(seconds: int) -> Body:
             return await _asked(api, f"{path}?wait={seconds}", seconds=seconds)
@@ -147,6 +152,25 @@ async def _held(
         body = await ask(seconds_each if left is None else min(seconds_each, max(1, round(left))))
         if is_enough(body) or (most_seconds is not None and clock.monotonic() - began >= most_seconds):
             return body
+
+
+async def shown(api: LocalApi, path: str, display: live.One) -> Body:
+    """One operation on a display; ends at the end, or when a person is needed."""
+    task = TaskSupervisor(make_log(Redactor([]))).start("refresh", _refreshed(api, path, display))
+    try:
+        return await streamed(api, path, display)
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _refreshed(api: LocalApi, path: str, display: live.One) -> None:
+    """Ask again once what was to be done next is past: a read that found nothing new is told by no event."""
+    while True:
+        await asyncio.sleep(REFRESH_SECONDS)
+        if display.is_stale():
+            with suppress(Unreachable, Refused):  # the stream tells that, and goes on by itself
+                display.event(Event("operation", None, await api.call("GET", path)))
 
 
 async def streamed(api: LocalApi, path: str, teller: Teller) -> Body:

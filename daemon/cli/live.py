@@ -52,6 +52,9 @@ class _Display:
         self._away: str | None = None
         self._began = self.clock.monotonic()
         self._spinner = Spinner("dots" if _speaks_utf8(stream) else "line", style="cyan")
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
         self._live = Live(
             console=self.console,
             get_renderable=self._drawn,
@@ -60,13 +63,12 @@ class _Display:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-
-    def __enter__(self) -> Self:
         self._live.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
-        self._live.__exit__(kind, fault, at)
+        if self._live is not None:
+            self._live.__exit__(kind, fault, at)
 
     def away(self, what: str) -> None:
         """The daemon cannot be asked just now; told until it answers."""
@@ -102,33 +104,45 @@ class One(_Display):
     def __init__(self, stream: TextIO, *, body: dict[str, Any] | None = None, tells_rows: bool = True) -> None:
         super().__init__(stream)
         self._tells_rows = tells_rows
-        self._body = body
-        self._heard_at = self.clock.monotonic()
+        self._body: dict[str, Any] | None = None
+        self._since: float | None = None
+        if body is not None:
+            self._heard(body)
 
     def event(self, event: Event) -> None:
         """A row scrolls by; a body is what is shown from now on."""
         self.back()
         if event.kind == "operation":
-            self._body, self._heard_at = event.data, self.clock.monotonic()
-            self._live.refresh()
+            self._heard(event.data)
         elif event.kind == "history" and self._tells_rows:
-            self.console.print(terminal.told(words.history_row(event.data), self.console.width))
+            terminal.put(self.console, terminal.told(words.history_row(event.data), self.console.width))
         elif event.kind == "gap":
             self.console.print(Text(words.gap(event.data), "yellow", overflow="fold"))
+
+    def is_stale(self) -> bool:
+        """Whether what was to be done next is past: then there is something newer to ask for."""
+        at = None if self._body is None else self._body["next_action_at"]
+        seconds = seconds_until(at, self.clock.now())
+        return seconds is not None and seconds < 0
+
+    def _heard(self, body: dict[str, Any]) -> None:
+        self._body = body
+        # Whole seconds, cut off: the earliest beginning that they tell is nearest to the true one.
+        since = self.clock.monotonic() - body["elapsed_seconds"]
+        self._since = since if self._since is None else min(since, self._since)
 
     def lines(self, width: int) -> list[RenderableType]:
         """State, progress, and what comes next."""
         body = self._body
-        if body is None:
+        if body is None or self._since is None:
             return [self.spinning(Text("asking the daemon"), "")]
         state = f"{body['status']} ({body['state']})" if body["status"] != body["state"] else str(body["status"])
-        elapsed = body["elapsed_seconds"] + self.clock.monotonic() - self._heard_at
         head = Text.assemble(
             (clean(state), terminal.style_of(body["status"])), f" at {clean(body['provider'])}", overflow="fold"
         )
         lines: list[RenderableType] = [
             Text(clean(body["operation_id"]), "bold", overflow="fold"),
-            self.spinning(head, words.span(elapsed)),
+            self.spinning(head, words.span(self.clock.monotonic() - self._since)),
         ]
         if (bar := progress(body["progress"], width)) is not None:
             lines.append(bar)
@@ -140,10 +154,9 @@ class One(_Display):
         if body["next_action"]:
             action = _ACTIONS.get(body["next_action"], body["next_action"])
             told.append(f"next: {action} {self._when(body['next_action_at'])}")
-        limits = {name: at for name, at in body["deadlines"].items() if at}
-        if limits:
-            name, at = min(limits.items(), key=lambda one: one[1])
-            told.append(f"waits for the {_AWAITED.get(name, name)} until {words.left(at, self.clock.now())}")
+        name, awaited = _AWAITED.get(body["state"], ("result", "the job's end"))
+        if not body["done"] and (at := body["deadlines"].get(name)):
+            told.append(f"waits for {awaited} until {words.left(at, self.clock.now())}")
         return [terminal.short(one) for one in told]
 
     def _when(self, at: str | None) -> str:
@@ -153,12 +166,13 @@ class One(_Display):
         return f"in {words.span(seconds)}" if seconds >= 1 else "now"
 
 
-#: What a deadline is about.
+#: The deadline that counts in a state, and what is waited for; elsewhere it is the job's end.
 _AWAITED: Final = {
-    "create": "create's answer",
-    "result": "job's end",
-    "cancel": "cancel's confirmation",
-    "input": "input",
+    "create_pending": ("create", "the create's answer"),
+    "create_unknown": ("create", "the job to be found"),
+    "cancel_requested": ("cancel", "the cancel's confirmation"),
+    "cancelling": ("cancel", "the cancel's confirmation"),
+    "blocked": ("input", "input"),
 }
 
 
@@ -178,7 +192,8 @@ class Many(_Display):
             self._heard(body["operation_id"], body["state"], provider=body["provider"], far=words.counted(body))
         elif event.kind == "history":
             row = event.data
-            self.console.print(terminal.told_of(row["operation_id"], words.history_row(row), self.console.width))
+            told = words.history_row(row)
+            terminal.put(self.console, terminal.told_of(row["operation_id"], told, self.console.width))
             if row["to"] is not None:
                 self._heard(row["operation_id"], row["to"])
         elif event.kind == "gap":
@@ -233,7 +248,14 @@ def progress(told: dict[str, Any] | None, width: int) -> RenderableType | None:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    bar = ProgressBar(total=1.0, completed=min(1.0, max(0.0, share)), width=min(_BAR, max(8, width // 3)))
+    bar = ProgressBar(
+        total=1.0,
+        completed=min(1.0, max(0.0, share)),
+        width=min(_BAR, max(8, width // 3)),
+        style="bright_black",
+        complete_style="cyan",
+        finished_style="green",
+    )
     grid.add_row(bar, clean(said))
     return grid
 

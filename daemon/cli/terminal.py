@@ -21,10 +21,12 @@ from daemon.shapes import UNDER, Column, Drawn, Facts, Grid, Shape, Sheets, Stor
 
 #: Terminals that understand no escapes.
 _DUMB: Final = frozenset({"dumb", "unknown"})
-#: Fewest columns that a text which may wrap is left with before rows are stacked. 12: arbitrary, a word or two.
-_LEAST: Final = 12
+#: Fewest columns that a text which may wrap is left with before rows are stacked. 8: arbitrary, a word.
+_LEAST: Final = 8
 #: From so many columns on a row of a history stands on one line. 110: arbitrary; below, reasons would be ribbons.
 _ONE_LINE: Final = 110
+#: From so many on its time stands before it. 60: a time point, a move and an actor.
+_ONE_HEAD: Final = 60
 _GAP: Final = 2
 #: The first word of a status, an outcome or a move, and how it is drawn.
 _STYLES: Final = {
@@ -87,8 +89,13 @@ def show(shape: Shape) -> None:
 def draw(on: Console, shape: Shape) -> None:
     """An answer on a terminal, with no blanks at the ends of lines: a window that is made narrower would wrap them."""
     for one in drawn(shape, on.width):
-        for line in on.render_lines(one, pad=False):
-            on.print(Segments([*_trimmed(line), Segment.line()]))
+        put(on, one)
+
+
+def put(on: Console, one: RenderableType) -> None:
+    """One renderable, in one piece."""
+    lines = on.render_lines(one, pad=False)
+    on.print(Segments([part for line in lines for part in (*_trimmed(line), Segment.line())]), end="")
 
 
 def _trimmed(line: Sequence[Segment]) -> list[Segment]:
@@ -134,7 +141,7 @@ def style_of(told: str) -> str:
     inside = _BRACKETED.match(told)
     if inside is not None and inside[1] in _STYLES:
         return _STYLES[inside[1]]
-    return _STYLES.get(told.replace("\u00a0", " ").removeprefix("→ ").partition(" ")[0], "")
+    return _STYLES.get(told.removeprefix("→ ").partition(" ")[0], "")
 
 
 # ---- facts ----
@@ -220,20 +227,18 @@ def _cell(shape: Grid, row: Sequence[str], n: int) -> Text:
 def told(row: Told, width: int) -> RenderableType:
     """One row of a history: on one line where there is room, else its reason under it."""
     at, actor, move, reason = (short(clean(part)) for part in row)
-    reason_text = Text(reason, overflow="fold")
     if width < _ONE_LINE:
-        at, move = (part.replace(" ", "\u00a0") for part in (at, move))  # each whole on its line
-        head = Text.assemble((at, "dim"), "  ", (move, style_of(move)), "  ", (f"({actor})", "dim"), overflow="fold")
-        grid = Table.grid()
-        grid.add_row(head)
-        grid.add_row(Padding(reason_text, (0, 0, 0, 4)))
-        return grid
+        parts = [(at, "dim"), (move, style_of(move)), (f"({actor})", "dim")]
+        if width < _ONE_HEAD:
+            parts = [*parts[1:], ("\n  ", ""), parts[0]]
+        head = Text("  ").join(Text(*part) for part in parts)
+        return Group(head, Padding(Text(reason, overflow="fold"), (0, 0, 0, 4)))
     grid = Table.grid(padding=(0, _GAP, 0, 0))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(min_width=18, no_wrap=True, style="dim")
     grid.add_column(min_width=26, no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(at, actor, Text(move, style_of(move)), reason_text)
+    grid.add_row(at, actor, Text(move, style_of(move)), Text(reason, overflow="fold"))
     return grid
 
 

@@ -107,7 +107,7 @@ async def _watch_one(api: LocalApi, arguments: argparse.Namespace) -> int:
             body = await follow.streamed(api, path, _Lines(arguments.json, names=False))
         else:
             with live.One(sys.stdout) as display:
-                body = await follow.streamed(api, path, display)
+                body = await follow.shown(api, path, display)
     if not arguments.json:
         terminal.show(words.operation(body))
     return exits.of_operation(body)
