@@ -235,21 +235,22 @@ class Quiet:
 async def batches(api: LocalApi, path: str, teller: Teller, *, ends: bool) -> AsyncGenerator[list[Event], None]:
     """What a stream tells, in the pieces in which it comes, over interruptions: resumed after the last event.
 
-    A stream that `ends` is over once the daemon has closed it at the end of what it is about; else, and where it is
-    only cut, it is asked for again. Raises: Refused, Unreachable.
+    A stream that `ends` is over once the daemon has nothing more to tell of what has ended. One that is cut, or that a
+    daemon closed which stopped, is asked for again. Raises: Refused, Unreachable.
     """
     patience = Patience(teller.away)
     last: str | None = None
     while True:
-        reader = Reader()
+        reader, is_empty = Reader(), True
         try:
             async with aclosing(api.stream(path, last_event_id=last)) as pieces:
                 async for piece in pieces:
                     patience.is_back()
+                    is_empty = False
                     if events := reader.feed(piece):
                         last = next((event.id for event in reversed(events) if event.id is not None), last)
                         yield events
-            if ends and (await _asked(api, path.removesuffix("/events"), teller))["done"]:
+            if ends and is_empty and (await _asked(api, path.removesuffix("/events"), teller))["done"]:
                 return
             await asyncio.sleep(AGAIN_SECONDS)  # a daemon that stops lets its streams go
         except (Unreachable, Refused) as fault:
