@@ -190,13 +190,18 @@ class LocalApi:
         path: str,
         *,
         body: Any = None,
-        data: bytes | None = None,
+        data: bytes | aiohttp.MultipartWriter | None = None,
         headers: Mapping[str, str] | None = None,
-        seconds: float = 0,
+        seconds: float | None = 0,
     ) -> dict[str, Any]:
-        """One call; `seconds` it may be held by the daemon. `data` is JSON already. Raises: Refused, Unreachable."""
-        kind = {"Content-Type": "application/json"} if data is not None else {}
-        timeout = aiohttp.ClientTimeout(total=seconds + ANSWER_SECONDS)
+        """One call; `seconds` it may be held by the daemon, None: the caller bounds it. Raises: Refused, Unreachable.
+
+        `data` is JSON already, or a form.
+        """
+        kind = {"Content-Type": "application/json"} if isinstance(data, bytes) else {}
+        timeout = aiohttp.ClientTimeout(
+            total=None if seconds is None else seconds + ANSWER_SECONDS, sock_connect=ANSWER_SECONDS
+        )
         try:
             async with self._session.request(
                 method,

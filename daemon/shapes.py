@@ -21,6 +21,7 @@ UNDER: Final = " "
 #: Columns before a fact's value, and of a whole line where a long text is wrapped. 100: arbitrary.
 INDENT: Final = 19
 _WIDTH: Final = 100
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 #: A fact: its name, and its value; without a value it has no line.
 Fact = tuple[str, Any]
 
@@ -38,6 +39,15 @@ def text(lines: str) -> str:
 def count(number: int, noun: str) -> str:
     """`1 item`, `2 items`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size(amount: float) -> str:
+    """An amount of bytes, such as `1.5 MiB`."""
+    for unit in _UNITS:
+        if amount < 1024 or unit == _UNITS[-1]:
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
 
 
 def padded(cell: str, width: int) -> str:

@@ -22,7 +22,7 @@ from reconcile.given import SPAN_EXAMPLES, span_ms
 _WRONG_USAGE: Final = frozenset({400, 404, 409, 422})
 #: Most that one page of the API holds.
 _PAGE: Final = 500
-#: How the API begins where there is nothing of that id.
+#: What the API says where there is nothing of that id.
 _NO_OPERATION: Final = "There is no operation"
 #: Exit statuses of whatever follows an operation, for its help.
 ENDS: Final = (
@@ -114,7 +114,7 @@ def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) 
     """Tell a refusal; a script that asked for JSON gets the problem document too."""
     if arguments.json:
         print(json.dumps(fault.problem), flush=True)
-    if fault.status == 404 and str(fault).startswith(_NO_OPERATION):
+    if fault.status == 404 and _NO_OPERATION in str(fault):
         what = f"{what} `reconciled list` names those there are."
     return told(exits.USAGE if fault.status in _WRONG_USAGE else exits.UNAVAILABLE, what)
 

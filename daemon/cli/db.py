@@ -11,12 +11,12 @@ from daemon.cli import calls, exits, record_file
 from daemon.cli.progress import Progress
 from daemon.local_api import WrongUsage
 from daemon.runtime import SystemClock
+from daemon.shapes import size
 from reconcile.errors import ConfigError, RecordDamaged, SchemaTooNew, StoreBroken, StoreError
 from reconcile.store.backup import Copied, back_up
 
 #: What stands beside the database and is no part of it, as far as it is there.
 _BESIDE: Final = ("spool", "results", "audit.key", "api-token")
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def add_commands(commands: Any) -> None:
@@ -74,14 +74,6 @@ def _backup(arguments: argparse.Namespace) -> int:
 
 
 def _done(source: Path, target: Path, copied: Copied) -> str:
-    told = f"{words.clean(target)}: {_size(copied.bytes)}, up to history position {copied.position}"
+    told = f"{words.clean(target)}: {size(copied.bytes)}, up to history position {copied.position}"
     left = [f"{name}/" if path.is_dir() else name for name in _BESIDE if (path := source.parent / name).exists()]
     return f"{told}; not in it: {', '.join(left)} (copy them now, after it)" if left else told
-
-
-def _size(number: float) -> str:
-    for unit in _UNITS:
-        if number < 1024 or unit == _UNITS[-1]:
-            break
-        number /= 1024
-    return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"

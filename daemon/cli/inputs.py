@@ -2,10 +2,11 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from daemon.local_api import WrongUsage
 from reconcile.errors import Unreadable
@@ -14,23 +15,55 @@ from reconcile.read_json import read_json
 #: How the API points at an item: at the beginning of a fault, and where it names the first of two that bear one id.
 _POINTER: Final = re.compile(r"^/items/([0-9]+)(/\S+)?(?=: )")
 _FIRST: Final = re.compile(r"stands at /items/([0-9]+) already")
+#: How it names the line of an item that is no JSON.
+_NUMBERED: Final = re.compile(r"^/items/[0-9]+: line ([0-9]+) of the input(?=: )")
+#: Bytes that are read at once. 256 KiB: arbitrary; a few hundred items.
+_PIECE: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """The items of a file, each with the number of its line."""
+class Input:
+    """A file of items, one JSON object a line; it is read while it is sent, and never held."""
 
     path: Path
-    items: Sequence[Any]
-    numbers: Sequence[int]
+
+    def open(self) -> IO[bytes]:
+        """The file, from its beginning. Raises: WrongUsage."""
+        with _readable(self.path):
+            return self.path.open("rb")
+
+    def size(self) -> int | None:
+        """How many bytes it has; None where nobody knows before they are read."""
+        return self.path.stat().st_size if self.path.is_file() else None
+
+    def pieces(self, file: IO[bytes]) -> Iterator[bytes]:
+        """Its bytes. Raises: WrongUsage."""
+        while True:
+            with _readable(self.path):
+                piece = file.read(_PIECE)
+            if not piece:
+                return
+            yield piece
 
     def told(self, fault: str) -> str:
         """A fault of the API's, with lines of the file instead of pointers into the body."""
+        if (numbered := _NUMBERED.match(fault)) is not None:
+            return f"{self.path}, line {numbered[1]}{fault[numbered.end() :]}"
+        if not self.path.is_file():  # a pipe cannot be read again
+            return fault
         told = _POINTER.sub(lambda m: f"{self.path}, line {self._line(m[1])}{', ' + m[2] if m[2] else ''}", fault)
         return _FIRST.sub(lambda m: f"stands on line {self._line(m[1])} already", told)
 
     def _line(self, index: str) -> int:
-        return self.numbers[int(index)] if int(index) < len(self.numbers) else int(index) + 1
+        """The line on which the item of that index stands: blank lines hold none."""
+        left = int(index)
+        with self.open() as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    if left == 0:
+                        return number
+                    left -= 1
+        return int(index) + 1
 
 
 def read_request(name: str) -> Any:
@@ -62,20 +95,17 @@ def _read_stdin(what: str, hint: str) -> bytes:
     return data
 
 
-def read_lines(path: Path) -> Lines:
-    """Items, one JSON value a line; blank lines count as lines only. Raises: WrongUsage."""
-    items, numbers = [], []
-    for number, line in enumerate(read_file(path).split(b"\n"), start=1):
-        if line.strip():
-            items.append(_json(line, f"{path}, line {number}"))
-            numbers.append(number)
-    return Lines(path, items, numbers)
-
-
 def read_file(path: Path) -> bytes:
     """The bytes of a file. Raises: WrongUsage, in plain words."""
-    try:
+    with _readable(path):
         return path.read_bytes()
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Faults of a file in plain words. Raises: WrongUsage."""
+    try:
+        yield
     except FileNotFoundError as fault:
         raise WrongUsage(f"{path}: there is no such file") from fault
     except IsADirectoryError as fault:

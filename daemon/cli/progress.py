@@ -1,9 +1,11 @@
 """A line that tells how far something has come, rewritten in place on a terminal and nowhere else."""
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TextIO
 
+from daemon.cli.terminal import can_move
 from daemon.runtime import SystemClock
 
 #: Seconds between two lines. Arbitrary: often enough to be seen moving.
@@ -15,8 +17,19 @@ _CLEAR: Final = "\r\x1b[K"
 class Progress:
     """`tell` it how far; the line is gone when the block is left."""
 
-    def __init__(self, noun: str, out: TextIO = sys.stderr) -> None:
-        self._noun = noun
+    def __init__(
+        self,
+        noun: str,
+        out: TextIO | None = None,
+        *,
+        spelled: Callable[[float], str] | None = None,
+        is_shown: bool = True,
+    ) -> None:
+        """`spelled`: how an amount is told, where not as a number of `noun`."""
+        out = out or sys.stderr
+        self._tells = is_shown and can_move(out)
+        self._spelled = spelled or (lambda amount: f"{amount:,.0f}")
+        self._noun = "" if spelled else f" {noun}"
         self._out = out
         self._clock = SystemClock()
         self._began = self._told_at = self._clock.monotonic()
@@ -33,11 +46,12 @@ class Progress:
     def tell(self, done: int, whole: int) -> None:
         """So many of about `whole` are done."""
         now = self._clock.monotonic()
-        if now - self._told_at < _EVERY_SECONDS or not self._out.isatty():
+        if now - self._told_at < _EVERY_SECONDS or not self._tells:
             return
         self._told_at, self._stands = now, True
-        rate = done / (now - self._began)
+        rate, spelled = done / (now - self._began), self._spelled
         self._out.write(
-            f"{_CLEAR}{done * 100 // max(whole, 1)} %  {done:,} of {whole:,} {self._noun}, {rate:,.0f} a second"
+            f"{_CLEAR}{done * 100 // max(whole, 1)} %  {spelled(done)} of {spelled(whole)}{self._noun},"
+            f" {spelled(rate)} a second"
         )
         self._out.flush()

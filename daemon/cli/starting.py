@@ -3,11 +3,12 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 from daemon import local_api, words
-from daemon.cli import calls, exits, follow, inputs
+from daemon.cli import calls, exits, follow, inputs, uploading
 from daemon.local_api import LocalApi
 from daemon.runtime import SystemClock
 
@@ -70,21 +71,28 @@ def add_commands(commands: Any) -> None:
 
 
 async def _submit(api: LocalApi, arguments: argparse.Namespace) -> int:
-    lines = inputs.read_lines(arguments.input) if arguments.input is not None else None
+    given = inputs.Input(arguments.input) if arguments.input is not None else None
+    if given is not None:
+        given.open().close()  # that it can be read, before stdin is asked for the request
     body = {**_beside_the_request(arguments), "request": inputs.read_request(arguments.request)}
-    if lines is not None:
-        body["items"] = lines.items
     headers = {"Idempotency-Key": arguments.idempotency_key} if arguments.idempotency_key else None
+
+    async def start() -> dict[str, Any]:
+        if given is None:
+            return await api.call("POST", "/v1/operations", body=body, headers=headers)
+        return await uploading.start(api, body, given, headers=headers, is_shown=not arguments.json)
+
     try:
-        started = await _start(api, body, headers)
+        started = await _patiently(start)
     except local_api.Refused as fault:
-        return calls.refused(arguments, fault, lines.told(str(fault)) if lines else str(fault))
+        return calls.refused(arguments, fault, given.told(str(fault)) if given else str(fault))
     return await _started(api, arguments, started)
 
 
 async def _adopt(api: LocalApi, arguments: argparse.Namespace) -> int:
     body = {**_beside_the_request(arguments), "remote_job_id": arguments.remote_job_id}
-    return await _started(api, arguments, await _start(api, body, None))
+    started = await _patiently(lambda: api.call("POST", "/v1/operations", body=body))
+    return await _started(api, arguments, started)
 
 
 def _beside_the_request(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -100,13 +108,13 @@ def _beside_the_request(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"provider": arguments.provider, **given}
 
 
-async def _start(api: LocalApi, body: dict[str, Any], headers: dict[str, str] | None) -> dict[str, Any]:
+async def _patiently(start: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
     """The start, asked again while nothing listens: then it surely did not arrive. Raises: Refused, Unreachable."""
     clock = SystemClock()
     since: float | None = None
     while True:
         try:
-            return await api.call("POST", "/v1/operations", body=body, headers=headers)
+            return await start()
         except local_api.NotListening as fault:
             if since is None:
                 since = clock.monotonic()

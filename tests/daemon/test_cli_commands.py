@@ -273,12 +273,17 @@ async def test_a_doubled_id_is_told_by_its_lines(ground: Ground, shell: Shell, t
     assert f"{items}, line 2, /body: " in shell.err
 
 
-def test_an_id_that_looks_like_a_pointer_is_left_alone() -> None:
-    lines = inputs.Lines(Path("f"), [1, 2], [3, 4])
+def test_an_id_that_looks_like_a_pointer_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"\n \n1\n2")
+    lines = inputs.Input(file)
     assert lines.told("/items/1: the id '/items/0: x' stands at /items/0 already") == (
-        "f, line 4: the id '/items/0: x' stands on line 3 already"
+        f"{file}, line 4: the id '/items/0: x' stands on line 3 already"
     )
     assert lines.told("/request: must be an object") == "/request: must be an object"
+    assert lines.told("/items/1: line 4 of the input: not JSON at character 1") == (
+        f"{file}, line 4: not JSON at character 1"
+    )
 
 
 async def test_an_empty_pipe_is_told_in_plain_words(
