@@ -14,6 +14,8 @@ __all__ = [
 
 #: How an open decision is introduced.
 _DECIDE: Final = "you may decide"
+#: What becomes of deliveries to a callback.
+_FATES: Final = ("waiting", "delivered", "exhausted")
 #: The last spans of a deadline that are told, by their lengths in seconds.
 _SPANS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
@@ -139,7 +141,7 @@ def listed(body: dict[str, Any]) -> Grid:
         Column("operation", is_whole=True),
         Column("provider"),
         Column("status", is_state=True),
-        Column("came to"),
+        Column("progress"),
         Column("created", is_extra=True),
         Column("job", is_extra=True),
     )
@@ -225,7 +227,26 @@ def status(body: dict[str, Any]) -> Drawn:
         Column("state", is_state=True),
     )
     rows = [_provider_row(name, provider) for name, provider in body["providers"].items()]
-    return Drawn(lines, (Facts(facts), Grid(columns, rows, "no providers")))
+    parts: list[Facts | Grid] = [Facts(facts), Grid(columns, rows, "no providers")]
+    if callbacks := body.get("callbacks"):
+        lines += [_callback_line(name, callback) for name, callback in callbacks.items()]
+        parts.append(_callbacks(callbacks))
+    return Drawn(lines, parts)
+
+
+def _callback_line(name: str, callback: dict[str, Any]) -> str:
+    counted = ", ".join(f"{callback[word]} {word}" for word in _FATES)
+    return f"callback {name}: {counted}{', MISSING in the configuration' if callback['missing'] else ''}"
+
+
+def _callbacks(callbacks: dict[str, Any]) -> Grid:
+    """How the deliveries to each callback fare."""
+    columns = (Column("callback", is_whole=True), *map(Column, _FATES), Column("state", is_state=True))
+    rows = [
+        (name, *(one[word] for word in _FATES), "missing in the configuration" if one["missing"] else "ok")
+        for name, one in callbacks.items()
+    ]
+    return Grid(columns, rows, "no callbacks")
 
 
 def _provider_line(name: str, provider: dict[str, Any]) -> str:

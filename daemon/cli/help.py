@@ -19,6 +19,8 @@ GROUPS: Final = (
 )
 #: Columns that a help is wrapped at, where the terminal is not narrower. 100: arbitrary.
 _WIDEST: Final = 100
+#: And never narrower than this, whatever a terminal says of itself. 20: arbitrary.
+_NARROWEST: Final = 20
 #: How `argparse` tells a command that there is not.
 _UNKNOWN: Final = re.compile(r"argument COMMAND: invalid choice: '([^']*)'")
 
@@ -36,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """The help, which a narrow terminal wraps."""
-        width = min(_WIDEST, shutil.get_terminal_size().columns) - 2
+        width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns) - 2)
         parts = [super().format_help().rstrip("\n")]
         if self.commands is not None:
             parts[0] = parts[0].replace("positional arguments:\n  COMMAND\n", "").replace("\n\n\n", "\n\n")

@@ -257,7 +257,7 @@ async def test_a_pointer_is_printed_once(ground: Ground, shell: Shell, tmp_path:
 
 async def test_a_broken_line_is_told_with_its_number(ground: Ground, shell: Shell, tmp_path: Path) -> None:
     request, items = inputs(tmp_path)
-    (tmp_path / "input.jsonl").write_text('{"custom_id": "a"}\n\n{"custom_id": \n')
+    (tmp_path / "input.jsonl").write_text('{"custom_id": "a", "url": "/v1/responses", "body": {}}\n\n{"custom_id": \n')
     assert await shell.run("submit", "--provider", "openai", "--request", request, "--input", items) == 2
     assert "line 3" in shell.err
 
