@@ -428,6 +428,45 @@ def test_the_help_of_each_command_says_what_it_does_and_what_it_takes(command: s
     assert "usage:" in parser.format_help()
 
 
+@pytest.mark.parametrize("command", sorted(parsers()))
+def test_the_help_of_each_command_teaches_by_example_and_says_how_it_exits(command: str) -> None:
+    text = parsers()[command].format_help()
+    assert re.search(rf"^examples?:\n  (.*\| )?reconciled {command}\b", text, re.MULTILINE)
+    assert "exit status:" in text or command in ("simulate", "audit", "db")  # those say it where it is decided
+
+
+def test_commands_are_grouped_by_what_one_wants_each_on_one_line() -> None:
+    """A new command is put into a group (`help.GROUPS`); one that is in none would stand under `more`."""
+    text = build_parser().format_help()
+    groups = [line for line in text.splitlines() if re.fullmatch(r"[a-z ]+:", line)]
+    assert groups == [
+        "options:",
+        *("run it:", "start work:", "look:", "act:", "keep the record:"),
+        *("examples:", "exit status:"),
+    ]
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["shwo"], "there is no command 'shwo'; did you mean show?"),
+        (["xyzzy"], "there is no command 'xyzzy'\nTry: reconciled --help"),
+        (["list", "--opne"], "reconciled list: unrecognized arguments: --opne\nTry: reconciled list --help"),
+        (["list", "--atten"], "unrecognized arguments: --atten"),
+        (["show"], "usage: reconciled show "),
+        (["wait"], "Try: reconciled wait --help"),
+    ],
+)
+def test_wrong_usage_is_told_with_a_next_step(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == exits.USAGE
+    assert told in capsys.readouterr().err
+
+
 def test_the_first_help_names_every_command_and_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])

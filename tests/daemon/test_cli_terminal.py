@@ -254,6 +254,24 @@ def test_a_span_is_told_in_its_two_largest_units(seconds: float, told: str) -> N
     assert words.span(seconds) == told
 
 
+def test_the_status_tells_how_deliveries_to_callbacks_fare_where_there_are_any() -> None:
+    body: dict[str, Any] = {
+        "version": "1", "uptime_seconds": 5, "operations": {}, "due": {"count": 0, "lag_seconds": 0}, "inbox": 0,
+        "checkpoint": None, "providers": {},
+        "callbacks": {"ci": {"missing": False, "waiting": 1, "delivered": 20, "exhausted": 3},
+                      "old": {"missing": True, "waiting": 0, "delivered": 0, "exhausted": 0}},
+    }  # fmt: skip
+    shape = words.status(body)
+    assert str(shape).splitlines()[-2:] == [
+        "callback ci: 1 waiting, 20 delivered, 3 exhausted",
+        "callback old: 0 waiting, 0 delivered, 0 exhausted, MISSING in the configuration",
+    ]
+    lines = [line.split() for line in ESCAPES.sub("", drawn(shape, 100)).splitlines()]
+    assert ["callback", "waiting", "delivered", "exhausted", "state"] in lines
+    assert ["ci", "1", "20", "3", "ok"] in lines
+    assert "callback" not in str(words.status({**body, "callbacks": {}}))
+
+
 # ---- no terminal, no reader, no room ---------------------------------------------------------------------------
 
 
