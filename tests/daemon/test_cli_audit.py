@@ -20,6 +20,7 @@ import pytest
 
 from daemon.cli import audit, main, progress
 from daemon.cli.progress import Progress
+from daemon.shapes import size
 from reconcile.checkpoint import AuditKey
 from reconcile.evidence import JobRead
 from reconcile.notary import Notary
@@ -431,6 +432,7 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_sees_how_far_it_is_and_nothing_of_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
+    monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     with Progress("rows", terminal) as line:
         line.tell(20_000, 80_000)
@@ -438,6 +440,22 @@ def test_a_terminal_sees_how_far_it_is_and_nothing_of_that_is_left(monkeypatch: 
         line.tell(40_000, 80_000)
     assert terminal.getvalue().count("\n") == 0
     assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_bytes_are_told_in_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is told to a terminal that cannot be drawn over, or where nobody asked for it."""
+    monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, unasked, dumb = Terminal(), Terminal(), Terminal()
+    with Progress("bytes", terminal, spelled=size) as line:
+        line.tell(1_572_864, 3_221_225_472)
+    assert "\r\x1b[K0 %  1.5 MiB of 3.0 GiB, " in terminal.getvalue()
+    with Progress("bytes", unasked, spelled=size, is_shown=False) as line:
+        line.tell(1, 2)
+    monkeypatch.setenv("TERM", "dumb")
+    with Progress("bytes", dumb) as line:
+        line.tell(1, 2)
+    assert unasked.getvalue() + dumb.getvalue() == ""
 
 
 def test_who_is_no_terminal_sees_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,6 +223,7 @@ SEVERAL = [
     (["succeeded", "failed", "completed_with_errors"], "--all", 1),
     (["failed", "result_validation_failed"], "--all", 4),
     (["failed", "observing"], "--all", 3),
+    (["result_validation_failed", "observing"], "--all", 3),
     (["succeeded", "observing"], "--any", 0),
     (["observing", "failed"], "--any", 1),
     (["observing", "observing"], "--any", 3),
