@@ -340,11 +340,11 @@ def _with_ring(arrival: Arrival, ring: str | None) -> Arrival:
 
 
 def _told_of(change: Change, after: Operation) -> CallbackEvent | None:
-    """What a callback is told of a change: its end, or the question that it came to; of what it only passed nothing."""
-    if after.callback is None:
-        return None
-    entered = {entry.to_state for entry in change.entries if entry.kind is EntryKind.MOVE and not entry.is_passing}
-    if after.state not in entered:
+    """What a callback is told of a change that moved the operation: its end, or the question that it has come to.
+
+    Only where the whole change leads counts: a question that the same decision answers is asked of nobody.
+    """
+    if after.callback is None or not any(entry.kind is EntryKind.MOVE for entry in change.entries):
         return None
     if after.is_terminal:
         return CallbackEvent.DONE
