@@ -122,11 +122,12 @@ class Collector:
         while await self._store.prune_items(op.operation_id, op.collect_attempt):
             pass
         kept = {name.split("/")[2] for name in (op.result.files if op.result else ())}
-        if op.is_terminal:
-            self._files.remove(inline_file(op.operation_id))
         folder = f"results/{op.operation_id}"
         found = await self._files.offload(lambda: self._files.names(folder))
-        await self._files.remove_all([f"{folder}/{name}" for name in found if name not in kept])
+        refs = [f"{folder}/{name}" for name in found if name not in kept]
+        if op.is_terminal and any(ref.name == INLINE for ref in op.results):
+            refs.append(inline_file(op.operation_id))
+        await self._files.remove_all(refs)
 
     # ---- fetching ----
 

@@ -77,6 +77,11 @@ _RESULT_QUESTION: Final = (
     _GIVE_UP_THE_RESULT,
 )
 
+_LOOK_BY_SENDING: Final = (
+    "The job is looked for until a new create deadline. As long as the provider is taken to know the token, the same"
+    " create is sent again with it: it is answered with the first job, or makes the job if the first never arrived."
+)
+
 #: What can be open in each state that asks a person; `open_to` says what is open for one operation.
 OFFERS: Final[Mapping[State, tuple[Offer, ...]]] = {
     State.CREATE_UNRESOLVED: (
@@ -128,10 +133,16 @@ OFFERS: Final[Mapping[State, tuple[Offer, ...]]] = {
 def open_to(op: Operation, contract: Contract) -> tuple[Offer, ...]:
     """The decisions that are open for `op` as it stands, each with what it will do; none where nobody is asked."""
     return tuple(
-        Offer(offer.decision, offer.effect + _rider(offer.decision, op, contract))
+        Offer(offer.decision, _effect(offer, contract) + _rider(offer.decision, op, contract))
         for offer in OFFERS.get(op.state, ())
         if _is_open(offer.decision, op, contract)
     )
+
+
+def _effect(offer: Offer, contract: Contract) -> str:
+    """Where tokens are honoured, to look for a job is to send its create again: that may make it, and is said."""
+    by_token = offer.decision is Decision.LOOK_AGAIN and contract.idempotency == "replays"
+    return _LOOK_BY_SENDING if by_token else offer.effect
 
 
 def _is_open(decision: Decision, op: Operation, contract: Contract) -> bool:
@@ -156,7 +167,7 @@ _WHILE_ABSENT: Final = {
 def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
     """What is true of this decision for this operation or this provider only."""
     told = ""
-    if decision is Decision.LOOK_AGAIN and contract.lookup is None:
+    if decision is Decision.LOOK_AGAIN and contract.lookup is None and contract.idempotency != "replays":
         told += " This provider has no look-up, so only an event that names the job can find it."
     if decision is Decision.RESEND and contract.idempotency == "replays":
         told += " This provider promises to answer a token that it still knows with the first job instead."

@@ -7,6 +7,7 @@ import pytest
 
 from reconcile.contract import Contract
 from reconcile.decide import decide
+from reconcile.decisions import Decision, open_to
 from reconcile.evidence import (
     Accepted,
     CreateNotAccepted,
@@ -87,6 +88,19 @@ def test_what_follows_is_told(kept: int | None, told: str) -> None:
     pending = in_state(State.CREATE_PENDING, mark_at=NOW - 5_000, contract_version=contract.version)
     for evidence in (CreateUnknown("timeout"), FoundAtStart()):
         assert told in step(pending, evidence, contract=contract).entries[0].reason
+
+
+def test_looking_again_says_that_the_create_is_sent_again() -> None:
+    """G8: "nothing is created by that" would be no promise here."""
+    op = in_state(State.CREATE_UNRESOLVED)
+    told = _look_again(op, KEEPS)
+    assert "the same create is sent again" in told
+    assert "nothing is created" not in told
+    assert "nothing is created" in _look_again(op, replace(KEEPS, idempotency="none"))
+
+
+def _look_again(op: Operation, contract: Contract) -> str:
+    return next(offer.effect for offer in open_to(op, contract) if offer.decision is Decision.LOOK_AGAIN)
 
 
 def test_a_read_asks_to_wait_by_its_header_and_by_its_body() -> None:
