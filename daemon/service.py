@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from daemon.assembly import Daemon, Seams, assemble, version
+from daemon.assembly import Daemon, assemble
 from daemon.config import Config, warnings_of
 from daemon.limits import LoopErrors, raise_file_limit
 from daemon.listeners import hosts_of, listen, make_runner, taken
 from daemon.notify import Notifier
+from daemon.rooms import Seams, version
 from daemon.watchdog import Heart, ask_for_time, patience_of
 from reconcile.errors import AlreadyRunning
 

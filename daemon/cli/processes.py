@@ -14,11 +14,11 @@ import aiohttp
 
 from daemon import demo
 from daemon.addresses import Listener
-from daemon.assembly import Seams, version
 from daemon.cli import exits
 from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
+from daemon.rooms import Seams, version
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
 from daemon.sections import DEFAULT_FILE
 from daemon.service import serve

@@ -26,9 +26,10 @@ import structlog
 from structlog.testing import LogCapture
 
 from daemon import service, watchdog
-from daemon.assembly import Daemon, Seams, assemble
+from daemon.assembly import Daemon, assemble
 from daemon.config import parse
 from daemon.meters import Counts
+from daemon.rooms import Seams
 from daemon.runtime import open_sqlite
 from daemon.service import StateLock, serve
 from handlers import webhooks

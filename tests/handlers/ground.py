@@ -27,10 +27,11 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 from structlog.testing import LogCapture
 
-from daemon.assembly import Daemon, Seams, assemble
+from daemon.assembly import Daemon, assemble
 from daemon.config import Config, parse
 from daemon.meters import Counts
 from daemon.provider_config import ProviderConfig
+from daemon.rooms import Seams
 from daemon.runtime import SystemResolver, open_sqlite
 from handlers.access import own_hosts
 from reconcile.evidence import Accepted, Collected, CreateUnknown, Evidence, JobRead, StepDone

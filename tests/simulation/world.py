@@ -21,8 +21,9 @@ import structlog
 from aiohttp import web, web_app
 from structlog.testing import LogCapture
 
-from daemon.assembly import Daemon, Seams, assemble
+from daemon.assembly import Daemon, assemble
 from daemon.config import parse
+from daemon.rooms import Seams
 from daemon.standin.openai_face import build_app
 from daemon.standin.scenarios import Scenario, find_scenario
 from reconcile.errors import StoreBroken

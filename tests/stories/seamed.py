@@ -25,10 +25,10 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from daemon.assembly import Seams
 from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
+from daemon.rooms import Seams
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
 from daemon.service import serve
 from reconcile.model import UnixMs

@@ -24,10 +24,10 @@ from typing import Any, Final
 
 import aiohttp
 
-from daemon.assembly import Seams
 from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
+from daemon.rooms import Seams
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
 from daemon.service import serve
 from reconcile.redact import Redactor
