@@ -568,7 +568,7 @@ def test_a_strangers_controls_never_reach_the_terminal(text: str) -> None:
         "evidence": {"remote_job_id": text, "trace_id": text, "status_page": text,
                      "requests": [{"purpose": text, "remote_request_id": text}]},
     }  # fmt: skip
-    shown += str(words.inbox({"inbox": [entry]}, NOON)) + words.acknowledged({"id": text, "by": text})
+    shown += str(words.inbox({"inbox": [entry]}, NOON)) + words.acknowledged({"id": text, "by": text, "decision": text})
     for c in set(text) - set("[31mab\n"):
         assert c not in shown
     assert str(words.history_row(row)).count("\n") == 0
