@@ -71,6 +71,12 @@ METERS: Final[Mapping[str, Family]] = {
         " Provider -: a path that no provider has.",
         ("provider", "answer", "reason"),
     ),
+    "callbacks": Family(
+        "reconciled_callbacks_total",
+        "counter",
+        "Attempts to call somebody back, by what came of them: delivered, waiting (tried again later), exhausted.",
+        ("callback", "result"),
+    ),
     "webhooks_late": Family(
         "reconciled_webhooks_late_total",
         "counter",

@@ -22,8 +22,9 @@ from reconcile.given import SPAN_EXAMPLES, span_ms
 _WRONG_USAGE: Final = frozenset({400, 404, 409, 422})
 #: Most that one page of the API holds.
 _PAGE: Final = 500
-#: What the API says where there is nothing of that id.
-_NO_OPERATION: Final = "There is no operation"
+#: What the API says of an unknown operation, and how a person does the same.
+_FOR_A_PROGRAM: Final = "GET /v1/operations lists those that there are."
+_FOR_A_PERSON: Final = "`reconciled list` names those that there are."
 #: Exit statuses of whatever follows an operation, for its help.
 ENDS: Final = (
     "0 succeeded, 1 failed, cancelled, timed out or given up, 3 not ended yet, 4 needs a person, 5 completed with"
@@ -114,8 +115,8 @@ def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) 
     """Tell a refusal; a script that asked for JSON gets the problem document too."""
     if arguments.json:
         print(json.dumps(fault.problem), flush=True)
-    if fault.status == 404 and _NO_OPERATION in str(fault):
-        what = f"{what} `reconciled list` names those there are."
+    if fault.status == 404:
+        what = what.replace(_FOR_A_PROGRAM, _FOR_A_PERSON)
     return told(exits.USAGE if fault.status in _WRONG_USAGE else exits.UNAVAILABLE, what)
 
 

@@ -259,7 +259,10 @@ async def test_wait_for_all_is_meant_where_nothing_is_said(ground: Ground, shell
 async def test_a_wait_for_one_that_does_not_exist_names_it(ground: Ground, shell: Shell) -> None:
     operation = await ground.operation("succeeded", JOB)
     assert await shell.run("wait", operation, "op_none") == exits.USAGE
-    assert "op_none: There is no operation with this id. `reconciled list` names those there are." in shell.err
+    told = (
+        "op_none: There is no operation with this id. Nothing was done. `reconciled list` names those that there are."
+    )
+    assert told in shell.err
 
 
 def test_any_and_all_at_once_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

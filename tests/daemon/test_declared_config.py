@@ -118,7 +118,7 @@ def test_the_example_of_the_interface_is_taken_as_it_is() -> None:
         ("create.idempotency", ABSENT, "header"),
         ("create.idempotency", "header", "header"),
         ("create.idempotency.header", "Idempotency Key", "a header's name"),
-        ("create.idempotency.header", "X\r\nEvil", "a header's name"),
+        ("create.idempotency.header", "X\r\nEvil", "none of them a control character"),
         ("create.idempotency.kept", "1", "a duration"),
         ("create.job_id", "job_id", "a JSONPath"),
         ("create.job_id", ABSENT, "a string"),
