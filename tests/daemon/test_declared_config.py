@@ -152,7 +152,7 @@ def test_the_example_of_the_interface_is_taken_as_it_is() -> None:
         ("headers.authorization", {"env": "MEDIA_TOKEN"}, "a header that is named nowhere else"),
         ("headers.X-A", {"env": "MEDIA_TOKEN", "prefix": "a\nb"}, "printable ASCII"),
         ("headers.X-A", {"env": "GONE"}, "the environment variable GONE to be set"),
-        ("headers.X-A", "a\nb", "printable ASCII"),
+        ("headers.X-A", "a\nb", "none of them a control character"),
         ("surprise", 1, "one of"),
         ("status.surprise", 1, "one of"),
         ("jwks_url", "https://x.example/keys", "webhook_secrets"),
