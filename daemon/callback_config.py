@@ -56,7 +56,8 @@ def _keys(section: Section) -> tuple[Key, ...]:
             raise section.fault(path, "a public key, which cannot sign", _SECRET_SHAPES)
         keys.append(key)
     if not keys:
-        raise section.fault("secrets", "none", "a list of one secret at least: nobody can trust what is not signed")
+        found = "an empty list" if section.has("secrets") else "nothing"
+        raise section.fault("secrets", found, "a list of one secret at least: nobody can trust what is not signed")
     return tuple(keys)
 
 

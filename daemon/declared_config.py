@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 from daemon.sections import Section
-from reconcile.contract import WebhookTerms, Word
+from reconcile.contract import CANCEL_WITHIN_MS, WebhookTerms, Word
 from reconcile.errors import DeclarationInvalid
 from reconcile.model import VerdictKind
 from reconcile.proof import ProofPlace
@@ -118,7 +118,7 @@ def _token(create: Section) -> tuple[Carried | None, int]:
         return None, TOKEN_KEPT_MS
     table = create.section("idempotency") if isinstance(given, Mapping) else None
     if table is None:
-        raise create.fault("idempotency", "nothing" if given is None else repr(given), _CARRIED_EXAMPLE)
+        raise create.fault("idempotency", "nothing" if given is None else create.shown(given), _CARRIED_EXAMPLE)
     # The draft of that header asks for a structured field, which is quoted; other names bear bare words.
     is_quoted = str(table.given("header")).lower() == "idempotency-key"
     if table.has("quoted"):
@@ -150,7 +150,7 @@ def _with_reference(made: Create, create: Section, lookup: LookUp | None, sectio
         by = next((name for name, value in asked if value == "{operation_id}"), None)
         reference = Carried("field", by) if by is not None and given is None and not _bears_id(made) else None
     else:
-        raise create.fault("reference", repr(given), _CARRIED_EXAMPLE)
+        raise create.fault("reference", create.shown(given), _CARRIED_EXAMPLE)
     made = Create(made.request, made.job_id, made.token, made.token_kept_ms, reference)
     if made.token is not None and reference is not None and _is_same(made.token, reference):
         raise create.fault("reference", repr(reference.name), "another place than the one that bears the token")
@@ -252,7 +252,7 @@ def _cancel(section: Section) -> Cancel | None:
         _request(table, ("DELETE", "POST", "PUT"), _JOB, needed="job_id"),
         table.text("may_remain", MAY_REMAIN),
         table.flag("repeatable"),
-        table.duration_ms("within", None),
+        table.duration_ms("within", CANCEL_WITHIN_MS),
     )
 
 

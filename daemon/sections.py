@@ -6,10 +6,12 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from reconcile.errors import ConfigError, CredentialAbsent, SecretAbsent
 from reconcile.given import SPAN_EXAMPLES, span_ms
+
+F = TypeVar("F", bound=ConfigError)
 
 _SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB)")
 _UNITS_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -36,6 +38,10 @@ _KINDS: Final = {
 _PEM_WORD: Final = 16
 #: Characters of a text. 4,096: the longest path that Linux takes; no address or name is longer.
 MAX_TEXT: Final = 4096
+#: Characters of an error's two halves, beyond which they are cut. 300 and 500, arbitrary: a usual path and the longest
+#: list of known keys are told whole.
+_MAX_FOUND: Final = 300
+_MAX_EXPECTED: Final = 500
 #: The largest number. 1e9: arbitrary, below what SQLite and every timer take.
 MAX_NUMBER: Final = 1e9
 #: Where the configuration stands unless something else is said.
@@ -65,8 +71,8 @@ class Section:
         self._table = table
 
     def fault(self, key: str, found: str, expected: str) -> ConfigError:
-        """An error that names this key in full."""
-        return ConfigError(self._sources.file, self._at(key), found, expected)
+        """An error that names this key in full, and is short enough to be read whatever stands there."""
+        return self._fault(ConfigError, key, found, expected)
 
     def fault_here(self, found: str, expected: str) -> ConfigError:
         """An error that names this table in full."""
@@ -284,7 +290,7 @@ class Section:
         environ = self._sources.environ
         if source == "env":
             if name not in environ:
-                raise self._absent(key, "nothing", f"the environment variable {name} to be set")
+                raise self._fault(SecretAbsent, key, "nothing", f"the environment variable {name} to be set")
             return environ[name]
         if source == "credential":
             # Its mode is systemd's: where it grants the daemon's user by an ACL, the mask shows as a group's read bit.
@@ -297,9 +303,9 @@ class Section:
         if "/" in name or len(name) > _MAX_FILE_NAME:
             raise self.fault(key, "no such credential", expected)
         if not folder:
-            raise CredentialAbsent(self._sources.file, self._at(key), "no such credential", expected)
+            raise self._fault(CredentialAbsent, key, "no such credential", expected)
         if not (Path(folder) / name).exists():
-            raise self._absent(key, "no such credential", expected)
+            raise self._fault(SecretAbsent, key, "no such credential", expected)
         return Path(folder) / name
 
     def _read_file(self, key: str, path: Path, *, mask: int) -> str:
@@ -310,8 +316,8 @@ class Section:
         except (OSError, UnicodeDecodeError) as fault:
             raise self.fault(key, f"{path}: {fault}", "a readable file") from fault
 
-    def _absent(self, key: str, found: str, expected: str) -> SecretAbsent:
-        return SecretAbsent(self._sources.file, self._at(key), found, expected)
+    def _fault(self, kind: type[F], key: str, found: str, expected: str) -> F:
+        return kind(self._sources.file, self._at(key), _cut(found, _MAX_FOUND), _cut(expected, _MAX_EXPECTED))
 
     def refuse_unknown(self) -> None:
         """Refuse a key that nobody asked for, here and in every table below. Raises: ConfigError."""
@@ -347,6 +353,10 @@ def _pem_words(text: str) -> list[str]:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable()
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _kind(value: Any) -> str:

@@ -80,6 +80,8 @@ def _tokens(section: Section) -> list[tuple[str, str]]:
     """One shared value, or several while it is changed; each may stand behind a prefix, as a bearer token does."""
     key, given = "webhook_token", section.given("webhook_token")
     section.know(key)
+    if given == []:
+        raise section.fault(key, "an empty list", "a secret, or a list of one at least")
     several = given if isinstance(given, list) else [given]
     paths = [f"{key}[{i}]" for i in range(len(several))] if isinstance(given, list) else [key]
     return [
