@@ -58,6 +58,7 @@ class Inbox:
 
     async def decide(self, request: web.Request) -> web.Response:
         """POST: a notice is acknowledged; a question is decided as at its operation."""
+        take_only(request)
         entry_id = request.match_info["entry_id"]
         op = await known(self._deps.store, entry_id)
         given = await json_of(request)

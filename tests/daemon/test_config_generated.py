@@ -443,7 +443,8 @@ def test_a_key_set_is_known_and_refused_with_what_stands_in_its_place(
 ) -> None:
     """Typed by hand: no provider can have it, so the sample cannot either."""
     path = (*EVERY[provider][0], "jwks_url")
-    for value in ("https://user:canary@host/keys", "", 5, [], {}, {"env": "API_KEY"}, LONG):
+    values: list[Any] = ["https://user:canary@host/keys", "", 5, [], {}, {"env": "API_KEY"}, LONG]
+    for value in values:
         words = assert_promised(here, put(sample(here), path, value), told_as(path), capsys)
         assert re.search(r"expected webhook_(secrets|token): deliveries of .+ are proven by the scheme ", words)
 
