@@ -29,6 +29,8 @@ class ProviderConfig:
     credentials: Mapping[str, str] = field(repr=False)
     credential_name: str | None
     webhook_keys: tuple[Key, ...] = field(repr=False)
+    #: Whether its kind, or what is declared of it, has webhooks: proven, so that they are taken, or not.
+    has_webhooks: bool = False
     #: Keys that the kind takes and has no use for.
     idle_keys: tuple[str, ...] = ()
     #: Keys whose secrets are so short that they could be guessed.
@@ -58,6 +60,7 @@ def provider_config(name: str, section: Section, attention_ms: int | None) -> Pr
         credentials=credentials,
         credential_name=credential_name,
         webhook_keys=proof.keys,
+        has_webhooks=contract.webhook is not None,
         short_secrets=proof.short,
         idle_keys=_idle_keys(contract, adopt=adopt, marks_items=marks_items),
     )

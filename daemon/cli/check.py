@@ -26,7 +26,7 @@ from reconcile.client import Client
 from reconcile.errors import ConfigError, CredentialAbsent
 from reconcile.files import Files
 from reconcile.redact import Redactor
-from reconcile.registry import provider_for
+from reconcile.registry import DECLARED
 
 #: Where the README puts the files that the unit's LoadCredential lines name, each under its credential's name.
 _CREDENTIALS: Final = "/etc/reconciled/credentials"
@@ -122,13 +122,16 @@ def _told(found: Findings, config: Config) -> Iterator[str]:
 
 def _webhooks_of(found: Findings, config: Config, name: str) -> str:
     """Where a provider sends its webhooks, or why it sends none."""
-    contract, path = config.providers[name].provider.contract, f"/webhooks/{name}"
+    provider, path = config.providers[name], f"/webhooks/{name}"
+    contract = provider.provider.contract
     place = f"{config.public_url}{path}" if config.public_url else f"{path} of webhooks.public_url, which is not set"
     if contract.webhook is not None:
         return f"register its webhooks for {place}"
     if found.is_out_of_reach(f"providers.{name}", *_PROOFS):
         return f"register its webhooks for {place}, once what proves them is right: see below"
-    if provider_for(contract.kind).contract.webhook is None:
+    if not provider.has_webhooks and contract.kind == DECLARED:
+        return "no webhooks: no table `webhook` declares them; its jobs are polled"
+    if not provider.has_webhooks:
         return f"no webhooks: {contract.kind} has none; its jobs are polled"
     return "no webhooks: nothing is configured that would prove them; its jobs are polled"
 

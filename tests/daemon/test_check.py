@@ -294,6 +294,71 @@ def test_each_provider_is_told_with_its_kind_and_where_its_webhooks_go(check: Ch
     assert check.err == ""
 
 
+DECLARED = """
+[providers.media]
+kind = "http"
+base_url = "{url}"
+headers = {{ Authorization = {{ env = "KEY", prefix = "Bearer " }} }}
+{proof}
+[providers.media.create]
+request = "POST /v1/jobs"
+idempotency = "none"
+job_id = "$.id"
+[providers.media.status]
+request = "GET /v1/jobs/{{job_id}}"
+state = "$.status"
+pending = ["queued"]
+succeeded = ["done"]
+{more}
+"""
+WEBHOOK = """
+[providers.media.webhook]
+scheme = "shared-header"
+signature = "header:X-Hook"
+job_id = "$.id"
+"""
+
+
+REGISTER = "register its webhooks for https://hooks.example.com/webhooks/media"
+
+
+def declared(url: str = "https://media.example.com", *, proof: str = "", more: str = "") -> str:
+    return DECLARED.format(url=url, proof=proof, more=more)
+
+
+@pytest.mark.parametrize(
+    ("proof", "more", "told"),
+    [
+        ("", "", "no webhooks: no table `webhook` declares them; its jobs are polled"),
+        ("", WEBHOOK, "no webhooks: nothing is configured that would prove them; its jobs are polled"),
+        (
+            'webhook_token = { env = "HOOK" }',
+            WEBHOOK,
+            REGISTER,
+        ),
+        (
+            'webhook_token = { credential = "hook" }',
+            WEBHOOK,
+            f"{REGISTER}, once what proves them is right: see below",
+        ),
+        (
+            'unsafe = ["unsigned_webhooks"]',
+            WEBHOOK,
+            REGISTER,
+        ),
+    ],
+)
+def test_a_declared_provider_is_told_where_its_webhooks_go_or_what_is_missing(
+    check: Check, tmp_path: Path, proof: str, more: str, told: str
+) -> None:
+    hooks = '[webhooks]\npublic_url = "https://hooks.example.com"\n'
+    assert check.of(config(tmp_path, hooks + declared(proof=proof, more=more))) == 0
+    lines = [line.strip() for line in check.out.splitlines()]
+    assert "provider     media: http at https://media.example.com, key: env:KEY" in lines
+    assert told in lines
+    assert API_KEY not in check.out + check.err
+
+
 def test_tokens_are_told_with_their_rights_and_without_their_values(check: Check, tmp_path: Path) -> None:
     tokens = '[api.tokens.agents]\ntoken = { env = "TOKEN" }\nmay = ["start", "read"]\n'
     assert check.of(config(tmp_path, tokens)) == 0
@@ -390,6 +455,43 @@ async def test_a_provider_is_asked_one_page_of_its_list(
     assert asked[0].headers["Authorization"] == f"Bearer {API_KEY}"
     assert API_KEY not in check.out + check.err
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("handler", "told", "status"),
+    [
+        (saying(404, {"error": "no such job"}), "answered", 0),
+        (saying(404, "<html>nothing here</html>"), "answered", 0),
+        (saying(410, {}), "answered", 0),
+        (saying(429, {}), "answered", 0),
+        (saying(200, {"id": probe.NO_JOB, "status": "queued"}), "answered", 0),
+        (saying(401, {"error": f"bad key {API_KEY}"}), "key refused", 1),
+        (saying(403, {}), "key refused", 1),
+        (saying(500, {}), "unexpected answer", 1),
+        (saying(302, {}, Location="http://127.0.0.1:1/"), "unexpected answer", 1),
+        (saying(200, "<html>welcome</html>"), "unexpected answer", 1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "more", ["", '[providers.media.lookup]\nrequest = "GET /v1/jobs?ref={operation_id}"\njob_id = "$[*].id"\n']
+)
+async def test_a_declared_provider_is_asked_for_a_job_that_cannot_exist(
+    check: Check, tmp_path: Path, handler: Handler, told: str, status: int, more: str
+) -> None:
+    """Also where it has a look-up: that finds one lost create, and is no list."""
+    async with answering(handler) as (url, asked):
+        assert await check.asking(config(tmp_path, declared(url.removesuffix("/v1"), more=more))) == status
+    assert f"online       media: {told} (GET /v1/jobs/{probe.NO_JOB}" in check.out
+    assert [(request.method, request.path) for request in asked] == [("GET", f"/v1/jobs/{probe.NO_JOB}")]
+    assert asked[0].headers["Authorization"] == f"Bearer {API_KEY}"
+    assert API_KEY not in check.out + check.err
+
+
+async def test_a_declared_provider_that_nobody_answers_for_is_not_reachable(check: Check, tmp_path: Path) -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: whoever connects is refused
+        assert await check.asking(config(tmp_path, declared(f"http://127.0.0.1:{taken.getsockname()[1]}"))) == 1
+    assert "online       media: not reachable (" in check.out
 
 
 async def test_each_kind_is_asked_with_its_own_key(check: Check, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ WRONG: Final[dict[str, list[Any]]] = {
         {"credential": "../elsewhere"}, {"credential": "not-there"},
         {"env": "API_KEY", "file": "x"}, *({source: each} for source in sorted(SOURCES) for each in CONTROLS),
     ],
-    "table": [5, 1.5, True, False, "word", "", [], ["x"], date(2026, 1, 1), LONG],
+    "table": [5, 1.5, True, False, "word", "", [], ["inline-canary"], date(2026, 1, 1), LONG],
 }  # fmt: skip
 
 
