@@ -62,7 +62,7 @@ def test_the_numbers_of_a_kind_are_its_contracts(kind: str) -> None:
 
 
 def test_every_field_of_a_start_and_every_outcome_of_an_item_stands_in_the_readme() -> None:
-    section = README[README.index("## Start an operation") : README.index("## Configuration")]
+    section = README[README.index("### What a start says") : README.index("### The command line")]
     assert {word for word in start_body._FIELDS | OUTCOMES if f"`{word}`" not in section} == set()
 
 
@@ -76,7 +76,7 @@ def test_every_warning_that_the_daemon_logs_stands_in_the_readme() -> None:
     ]
     logged = re.compile(r'log\.(?:warning|error|critical|exception)\(\s*"([a-z_]+)"')
     events = {event for source in sources for event in logged.findall(source)}
-    table = README[README.index("Log events that mean act") : README.index("## A provider for your tests")]
+    table = README[README.index("### What the log tells") : README.index("## Adding a provider")]
     told = {name for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     assert {event for event in events if f"`{event}`" not in table} == set()
     assert {event for event in told if not any(f'"{event}"' in source for source in sources)} == set()
@@ -98,18 +98,8 @@ def test_the_configuration_is_installed_so_that_the_units_own_user_can_read_it()
     assert "install -Dm644 systemd/reconciled.toml /etc/reconciled/reconciled.toml" in README
 
 
-def test_every_configuration_key_stands_in_the_readme() -> None:
-    rooms = ("config", "provider_config", "declared_config", "secret_headers", "webhook_proof")
-    source = "".join((ROOT / "daemon" / f"{room}.py").read_text(encoding="utf-8") for room in rooms)
-    getters = "text|text_or_none|texts|whole|number|duration_ms|size|secret_or_none|secrets|pem_or_none|choice|flag"
-    keys = set(re.findall(rf'\.(?:{getters})\("([a-z_]+)"', source))
-    keys |= set(re.findall(r'_(?:path|paths|path_or_none|named_header)\(\w+, "([a-z_]+)"', source))
-    table = README[README.index("## Configuration") : README.index("## Running it")]
-    assert {key for key in keys if key not in table} == set()
-
-
 def test_every_metric_stands_in_the_readme_as_the_scrape_tells_it_and_no_other() -> None:
-    table = README[README.index("| metric | labels | tells |") : README.index("What to alert on")]
+    table = README[README.index("| metric | labels | tells |") : README.index("</details>\n\nWhat to alert on")]
     rows = [
         f"| `{f.name}` | {', '.join(f'`{name}`' for name in f.labels) or '-'} | {f.kind}: {f.help} |" for f in FAMILIES
     ]
@@ -134,17 +124,54 @@ def test_a_unit_is_running_after_five_commands() -> None:
     assert "/opt/reconciled/share/reconciled/systemd/reconciled.service" in block[1]
 
 
-def test_every_route_stands_in_the_readme() -> None:
+def rows_of(heading: str) -> list[list[str]]:
+    """The cells of every table under a heading, without those of the headings below it; heads and rulers left out."""
+    section = README[README.index(f"\n{heading}\n") + 1 :].partition("\n#")[0]
+    rows = re.findall(r"^\| .*", section, re.MULTILINE)
+    return [re.split(r" \| ", row.strip("| ")) for row in rows if row.startswith("| `")]
+
+
+def test_every_route_stands_in_the_readme_and_no_other() -> None:
+    """As `METHOD PATH`, one cell each or several of one method between commas; `…` stands for `/v1/operations`."""
     source = (ROOT / "handlers" / "api" / "app.py").read_text(encoding="utf-8")
-    routes = re.findall(r'web\.(?:get|post)\(f?"(?:\{one\})?([^"]*)"', source)
-    assert len(routes) > 8
-    missing = [route for route in routes if route.replace("{{", "{").replace("}}", "}") not in README]
-    assert missing == []
+    one = "/v1/operations/{id}"
+    found = re.findall(r'web\.(get|post)\((one|f?"[^"]*")', source)
+    routes = {
+        (method.upper(), path.strip('f"').replace("{one}", one).replace("{{", "{").replace("}}", "}"))
+        for method, path in ((method, "{one}" if path == "one" else path) for method, path in found)
+    }
+    assert len(routes) > 15
+    assert ("GET", one) in routes
+    told: set[tuple[str, str]] = set()
+    for calls, *_ in rows_of("### The API"):
+        method = "GET"
+        for call in re.findall(r"`([^`]+)`", calls):
+            head, _, path = call.rpartition(" ")
+            method = head or method
+            told.add((method, path.partition("?")[0].replace("…", "/v1/operations")))
+    assert told == routes
 
 
-def test_every_command_stands_in_the_readme() -> None:
+def test_every_command_has_a_row_in_the_readme() -> None:
+    """In the table of commands, of audits, or, for those that run by themselves, in a shell block or as `make demo`."""
     actions = build_parser()._subparsers
     assert actions is not None
     commands = next(a for a in actions._group_actions if a.choices).choices
     assert commands is not None
-    assert {name for name in commands if f"{name}" not in README} == set()
+    rows = rows_of("### The command line") + rows_of("### Audit")
+    told = {name for row in rows for name in re.findall(r"`([a-z]+)(?= [^`]*`|`)", row[0])}
+    blocks = "".join(re.findall(r"```(?:sh|console)\n(.*?)```", README, re.DOTALL))
+    told |= {name for name in ("serve", "check", "simulate") if f"\nreconciled {name} " in blocks}
+    told |= {"demo"} if "$ make demo\n" in blocks else set()
+    assert set(commands) - told == set()
+
+
+def test_every_link_within_the_readme_leads_to_a_heading() -> None:
+    """And every heading of the first two ranks is linked in the table at the top."""
+    prose = re.sub(r"^ *```.*?^ *```", "", README, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^##+ (.*)$", prose, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    linked = re.findall(r"\]\(#([^)]*)\)", README)
+    assert set(linked) - anchors == set()
+    ranked = re.findall(r"^## (.*)$", prose, re.MULTILINE)
+    assert {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in ranked} - set(linked) == set()
