@@ -12,8 +12,6 @@ from reconcile.redact import redact_url
 
 #: A host as it is sent: a name, in Punycode where it is not ASCII, or an address. What parses URLs takes anything.
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
-#: Where the other names of this machine begin to be somebody else's.
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _UNIX: Final = "unix:"
 #: Bytes of a socket's path. 107: what Linux takes beside the NUL at its end (unix(7)).
 MAX_SOCKET_PATH: Final = 107
@@ -34,11 +32,6 @@ class Listener:
         if not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
             return None
         return cls(host, int(port)) if _HOST.fullmatch(host) else None
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
-        return self.host in _LOOPBACK
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

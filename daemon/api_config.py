@@ -6,6 +6,7 @@ from typing import Final
 from daemon.addresses import Listener, SocketPath, local_listener
 from daemon.sections import Section
 from handlers.access import ANONYMOUS, Right, Token
+from reconcile.addresses import is_loopback
 
 #: Characters of a token at least. 16: hexadecimal ones, the poorest that people use, then have 64 bits, which a local
 #: program that tries ten thousand a second needs millions of years for.
@@ -23,7 +24,7 @@ def api_place(api: Section) -> tuple[Listener | SocketPath, tuple[str, ...]]:
     """
     place = local_listener(api, _DEFAULT)
     unsafe = api.words("unsafe", _ANY_INTERFACE) or frozenset()
-    if isinstance(place, SocketPath) or place.is_loopback:
+    if isinstance(place, SocketPath) or is_loopback(place.host):
         return place, (("api.unsafe",) if unsafe else ())
     if _ANY_INTERFACE not in unsafe:
         expected = f'a loopback address or unix:/PATH; the network takes unsafe = ["{_ANY_INTERFACE}"] beside it'

@@ -1,6 +1,5 @@
 """TOML to a frozen configuration, each fault told with file, full key path, what was found and what was expected."""
 
-import ipaddress
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from daemon.provider_config import ProviderConfig, provider_config
 from daemon.sections import Section, Sources
 from daemon.tls import Tls, tls
 from handlers.access import Token
+from reconcile.addresses import is_loopback
 from reconcile.callback import Callback
 from reconcile.checkpoint import AuditKey
 from reconcile.errors import ConfigError, SecretInvalid
@@ -83,7 +83,7 @@ def read_document(file: Path) -> dict[str, Any]:
 
 def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
     """What may be meant and is worth a line at the start: a log event and its fields."""
-    if isinstance(config.api, Listener) and not config.api.is_loopback:
+    if isinstance(config.api, Listener) and not is_loopback(config.api.host):
         hint = "the token and all that is asked and answered cross the network unencrypted: put TLS in front"
         yield "any_interface", {"listen": str(config.api), "hint": hint}
     for key in config.idle_keys:
@@ -91,7 +91,7 @@ def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
     if not config.providers:
         yield "no_providers", {"file": config.file, "hint": "no operation can be started before one is configured"}
     for name, provider in sorted(config.providers.items()):
-        if provider.base_url.scheme == "http" and not _is_loopback(provider.base_url.host or ""):
+        if provider.base_url.scheme == "http" and not is_loopback(provider.base_url.host or ""):
             yield "plain_http", {"provider": name, "hint": "the API key and every answer cross the network unencrypted"}
         for key in provider.short_secrets:
             yield "short_secret", {"provider": name, "key": key, "hint": "it could be guessed: ask for a longer one"}
@@ -101,20 +101,13 @@ def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
             hint = f"{provider.provider.contract.kind} finds its lost creates without it"
             yield "setting_without_effect", {"provider": name, "key": key, "hint": hint}
     for name, callback in sorted(config.callbacks.items()):
-        if callback.url.scheme == "http" and not _is_loopback(callback.url.host or ""):
+        if callback.url.scheme == "http" and not is_loopback(callback.url.host or ""):
             yield "plain_http", {"callback": name, "hint": "what an operation came to crosses the network unencrypted"}
 
 
 def _public_url(webhooks: Section) -> str | None:
     text = webhooks.text_or_none("public_url")
     return None if text is None else str(address(webhooks, "public_url", text)).rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str) -> Config:

@@ -1,4 +1,4 @@
-"""Which addresses a name may lead to: only those of the public Internet, one machine each. Pure.
+"""Which addresses a name may lead to: only those of the public Internet, one machine each; and which are here. Pure.
 
 What a configuration spells out is trusted as it is written; what a name resolves to is somebody else's word, and may
 point into our own network, at a cloud's metadata service or back at this machine (S30). `is_global` of the standard
@@ -53,6 +53,19 @@ def literal(host: str) -> IPv4Address | IPv6Address | None:
         return ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
         return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host as it is written leads to this machine alone.
+
+    Of names only `localhost` itself: those below it are looked up like any other, and may come out elsewhere.
+    """
+    address = literal(host)
+    if address is None:
+        return host.lower() == "localhost"
+    # Which releases of Python see through an address that carries another one, differs.
+    carried = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (carried or address).is_loopback
 
 
 def why_refused(text: str) -> str | None:

@@ -462,7 +462,18 @@ def test_what_a_kind_has_no_use_for_is_taken_and_told(key: str, value: Any) -> N
 
 @pytest.mark.parametrize(
     "listen",
-    ["0.0.0.0:8787", "[::]:8787", "192.168.0.1:8787", "*:8787", "example.com:8787", "10.0.0.1:1", "localhost.evil:1"],
+    [
+        "0.0.0.0:8787",
+        "[::]:8787",
+        "192.168.0.1:8787",
+        "*:8787",
+        "example.com:8787",
+        "10.0.0.1:1",
+        "localhost.evil:1",
+        "api.localhost:1",
+        "128.0.0.1:1",
+        "[::ffff:10.0.0.1]:1",
+    ],
 )
 def test_the_local_api_is_not_for_the_network(listen: str) -> None:
     """S24."""
@@ -471,7 +482,7 @@ def test_the_local_api_is_not_for_the_network(listen: str) -> None:
     assert "loopback" in error.expected
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:8787", "[::1]:8787"])
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:8787", "[::1]:8787", "127.0.0.2:8787", "Localhost:1"])
 def test_loopback_is(listen: str) -> None:
     assert str(parsed(put(document(), "api.listen", listen)).api) == listen
 

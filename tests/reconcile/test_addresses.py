@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconcile.addresses import literal, why_refused
+from reconcile.addresses import is_loopback, literal, why_refused
 
 REFUSED = (
     "0.0.0.0",  # noqa: S104 - nothing is bound
@@ -38,3 +38,18 @@ def test_an_address_that_is_spelled_in_full_is_a_literal(host: str) -> None:
 @pytest.mark.parametrize("host", ["0x7f.1", "127.1", "2130706433", "0177.0.0.1", "localhost", "ci.example.com"])
 def test_what_only_some_readers_take_for_an_address_is_a_name(host: str) -> None:
     assert literal(host) is None
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "[::1]", "::ffff:127.0.0.1", "localhost", "LOCALHOST"]
+)
+def test_what_leads_to_this_machine_alone_is_loopback(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "0.0.0.0", "::", "10.0.0.1", "::ffff:10.0.0.1", "127.1", "api.localhost", "localhost.example", "box"],  # noqa: S104
+)
+def test_a_name_that_is_looked_up_is_no_loopback(host: str) -> None:
+    assert not is_loopback(host)
