@@ -6,16 +6,14 @@ from yarl import URL
 
 from daemon.addresses import address
 from daemon.sections import Section
+from daemon.webhook_keys import read_key, standard_shape
 from reconcile.callback import EVENT_WORDS, Callback, CallbackEvent, read_url
-from reconcile.errors import RequestInvalid, SecretInvalid
-from reconcile.signatures import ED25519_KEY_BYTES, MIN_HMAC_KEY_BYTES, Key, KeyType, read_secret
+from reconcile.errors import RequestInvalid
+from reconcile.signatures import Key, KeyType, read_secret
 
 #: The one risky setting: a name may lead into our own network.
 PRIVATE_ADDRESSES: Final = "private_addresses"
-_SECRET_SHAPES: Final = (
-    f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whsk_` followed by base64 of"
-    f" {ED25519_KEY_BYTES}, and nothing around it"
-)
+_SECRET_SHAPES: Final = standard_shape(KeyType.ED25519_PRIVATE)
 
 
 def callback_config(name: str, section: Section) -> Callback:
@@ -25,7 +23,7 @@ def callback_config(name: str, section: Section) -> Callback:
         url=_url(section),
         keys=_keys(section),
         events=_events(section),
-        allows_private=PRIVATE_ADDRESSES in _words(section, "unsafe", (PRIVATE_ADDRESSES,)),
+        allows_private=PRIVATE_ADDRESSES in (section.words("unsafe", PRIVATE_ADDRESSES) or ()),
     )
 
 
@@ -47,11 +45,7 @@ def _url(section: Section) -> URL:
 def _keys(section: Section) -> tuple[Key, ...]:
     keys = []
     for path, secret in section.secrets("secrets"):
-        try:
-            key = read_secret(secret)
-        except SecretInvalid as fault:
-            found = f"a secret that cannot be used ({str(fault).partition('; expected')[0]})"
-            raise section.fault(path, found, _SECRET_SHAPES) from fault
+        key = read_key(section, path, secret, read_secret, _SECRET_SHAPES)
         if key.type is KeyType.ED25519_PUBLIC:
             raise section.fault(path, "a public key, which cannot sign", _SECRET_SHAPES)
         keys.append(key)
@@ -62,20 +56,9 @@ def _keys(section: Section) -> tuple[Key, ...]:
 
 
 def _events(section: Section) -> frozenset[CallbackEvent]:
-    words = _words(section, "events", tuple(EVENT_WORDS))
-    if "events" in section.names() and not words:
+    words = section.words("events", *EVENT_WORDS)
+    if words is not None and not words:
         raise section.fault(
             "events", "an empty list", f"one at least of {', '.join(EVENT_WORDS)}, or no such key: both"
         )
     return frozenset(EVENT_WORDS[word] for word in words or EVENT_WORDS)
-
-
-def _words(section: Section, key: str, known: tuple[str, ...]) -> list[str]:
-    words: list[str] = []
-    for path, word in section.texts(key):
-        if word not in known:
-            raise section.fault(path, repr(word), f"one of {', '.join(known)}")
-        if word in words:
-            raise section.fault(path, f"{word!r} a second time", "each once")
-        words.append(word)
-    return words

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from daemon.sections import Section
+from daemon.webhook_keys import read_key, standard_shape
 from reconcile.contract import Contract, WebhookTerms
-from reconcile.errors import SecretInvalid
 from reconcile.signatures import (
     ED25519_KEY_BYTES,
     MIN_HMAC_KEY_BYTES,
@@ -20,13 +20,9 @@ from reconcile.signatures import (
 
 #: The setting that lets deliveries in which nothing proves.
 _UNSIGNED: Final = "unsigned_webhooks"
-_STANDARD: Final = (
-    f"`whsec_` followed by base64 of at least {MIN_HMAC_KEY_BYTES} bytes, or `whpk_` followed by base64 of"
-    f" {ED25519_KEY_BYTES}, and nothing around it"
-)
 #: How a secret of a scheme is read, and what it looks like, where it stands in `webhook_secrets`.
 _SECRETS: Final[dict[str, tuple[Callable[[str], Key], str]]] = {
-    "standard": (read_secret, _STANDARD),
+    "standard": (read_secret, standard_shape(KeyType.ED25519_PUBLIC)),
     "hmac-sha256": (raw_secret, "the secret as the provider shows it"),
     "ed25519": (public_key, f"`whpk_` and base64, or the {ED25519_KEY_BYTES} bytes of a public key as hex or base64"),
 }
@@ -67,13 +63,10 @@ def read(section: Section, contract: Contract) -> Proof:
 
 
 def _is_unsigned(section: Section, has_webhooks: bool, contract: Contract) -> bool:
-    named = section.texts("unsafe")
-    for path, word in named:
-        if word != _UNSIGNED:
-            raise section.fault(path, repr(word), _UNSIGNED)
-        if not has_webhooks:
-            raise section.fault(path, repr(word), f"nothing: {contract.kind} has no webhooks{_here(contract)}")
-    return bool(named)
+    is_named = bool(section.words("unsafe", _UNSIGNED))
+    if is_named and not has_webhooks:
+        raise section.fault("unsafe", _UNSIGNED, f"nothing: {contract.kind} has no webhooks{_here(contract)}")
+    return is_named
 
 
 def _tokens(section: Section) -> list[tuple[str, str]]:
@@ -100,15 +93,7 @@ def _read(section: Section, name: str, secrets: list[tuple[str, str]], contract:
     if scheme is None or takes != name:
         raise section.fault(name, "secrets" if name == "webhook_secrets" else "a secret", _instead(contract))
     reads, shape = _SECRETS.get(scheme, (raw_secret, "the value that both sides know"))
-    keys = []
-    for path, secret in secrets:
-        try:
-            keys.append((path, reads(secret)))
-        except SecretInvalid as fault:
-            # Its own expectation, where it states one, follows a semicolon; ours names every shape that is taken.
-            found = f"a secret that cannot be used ({str(fault).partition('; expected')[0]})"
-            raise section.fault(path, found, shape) from fault
-    return keys
+    return [(path, read_key(section, path, secret, reads, shape)) for path, secret in secrets]
 
 
 def _instead(contract: Contract) -> str:

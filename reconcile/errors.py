@@ -33,6 +33,10 @@ class CredentialAbsent(SecretAbsent):
 class SecretInvalid(ReconciledError):
     """A webhook secret or key whose shape is wrong. The message states the expected shape, never the secret."""
 
+    def __init__(self, found: str, expected: str | None = None) -> None:
+        self.found = found
+        super().__init__(found if expected is None else f"{found}; expected {expected}")
+
 
 class DeclarationInvalid(ReconciledError):
     """A path or a request of a declared provider that cannot be used; the message is safe to show."""

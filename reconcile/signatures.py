@@ -92,7 +92,7 @@ def read_secret(text: str) -> Key:
     for key_type in KeyType:
         if text.startswith(key_type.value):
             return _read_key(key_type, text.removeprefix(key_type.value))
-    raise SecretInvalid(f"{_fault_of_shape(text)}; expected `whsec_` followed by base64, or `whpk_` for a public key")
+    raise SecretInvalid(_fault_of_shape(text), "`whsec_` followed by base64, or `whpk_` for a public key")
 
 
 def verify_standard(
@@ -272,7 +272,7 @@ def _read_key(key_type: KeyType, encoded: str) -> Key:
     if key_type is KeyType.HMAC:
         if len(material) < MIN_HMAC_KEY_BYTES:
             raise SecretInvalid(
-                f"the secret is shorter than {MIN_HMAC_KEY_BYTES} bytes; expected `whsec_` and base64 of 24 to 64 bytes"
+                f"the secret is shorter than {MIN_HMAC_KEY_BYTES} bytes", "`whsec_` and base64 of 24 to 64 bytes"
             )
         return Key(key_type, material)
     if key_type is KeyType.ED25519_PRIVATE:

@@ -75,7 +75,7 @@ def test_its_secrets_are_known_to_whatever_strikes_them_out_and_shown_by_nothing
         ({"secrets": [{"env": "SHORT"}]}, "secrets[0]", "shorter than 24 bytes", "whsec_"),
         ({"secrets": [{"env": "BARE"}]}, "secrets[0]", "unknown prefix", "whsk_"),
         ({"secrets": [{"env": "PUBLIC"}]}, "secrets[0]", "cannot sign", "whsk_"),
-        ({"events": "done"}, "events", "another shape", "a list"),
+        ({"events": "done"}, "events", "a string", "a list"),
         ({"events": []}, "events", "an empty list", "done, needs_attention"),
         ({"events": ["done", "dnoe"]}, "events[1]", "'dnoe'", "done, needs_attention"),
         ({"events": ["done", "done"]}, "events[1]", "second time", "once"),
