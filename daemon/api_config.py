@@ -11,7 +11,10 @@ from reconcile.addresses import is_loopback
 #: Characters of a token at least. 16: hexadecimal ones, the poorest that people use, then have 64 bits, which a local
 #: program that tries ten thousand a second needs millions of years for.
 MIN_TOKEN: Final = 16
-_DEFAULT: Final = "127.0.0.1:8787"
+#: Where the API listens unless the configuration says otherwise.
+DEFAULT_API: Final = "127.0.0.1:8787"
+#: The token that the daemon makes for itself, in its state directory.
+TOKEN_FILE: Final = "api-token"  # noqa: S105 - a file's name
 _ANY_INTERFACE: Final = "any_interface"
 TOKEN_EXPECTED: Final = f"a token of at least {MIN_TOKEN} characters, such as `head -c 32 /dev/urandom | base64` makes"
 TWIN_EXPECTED: Final = "a value of its own, so that the history can tell who asked"
@@ -22,7 +25,7 @@ def api_place(api: Section) -> tuple[Listener | SocketPath, tuple[str, ...]]:
 
     It is on this machine, unless the network was asked for by name.
     """
-    place = local_listener(api, _DEFAULT)
+    place = local_listener(api, DEFAULT_API)
     unsafe = api.words("unsafe", _ANY_INTERFACE) or frozenset()
     if isinstance(place, SocketPath) or is_loopback(place.host):
         return place, (("api.unsafe",) if unsafe else ())

@@ -1,6 +1,5 @@
 """TOML to a frozen configuration, each fault told with file, full key path, what was found and what was expected."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Final
 from daemon.addresses import Listener, SocketPath, address, listener
 from daemon.api_config import api_place, first_token, named_tokens
 from daemon.callback_config import callback_config
+from daemon.document import read_document, state_dir_of
 from daemon.provider_config import ProviderConfig, provider_config
 from daemon.sections import Section, Sources
 from daemon.tls import Tls, tls
@@ -16,7 +16,7 @@ from handlers.access import Token
 from reconcile.addresses import is_loopback
 from reconcile.callback import Callback
 from reconcile.checkpoint import AuditKey
-from reconcile.errors import ConfigError, SecretInvalid
+from reconcile.errors import SecretInvalid
 from reconcile.given import spelled
 
 #: How long ended operations are kept, ms. 90 d: interface's default.
@@ -71,16 +71,6 @@ def load(file: Path, environ: Mapping[str, str]) -> Config:
     return parse(read_document(file), environ, file=str(file))
 
 
-def read_document(file: Path) -> dict[str, Any]:
-    """A configuration file as it stands there, not looked at yet. Raises: ConfigError."""
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as fault:
-        raise ConfigError(str(file), "", fault.strerror or str(fault), "a readable TOML file") from fault
-    except (ValueError, RecursionError) as fault:  # also a number of too many digits, and brackets in brackets
-        raise ConfigError(str(file), "", str(fault), "valid TOML in UTF-8") from fault
-
-
 def warnings_of(config: Config) -> Iterator[tuple[str, dict[str, str]]]:
     """What may be meant and is worth a line at the start: a log event and its fields."""
     if isinstance(config.api, Listener) and not is_loopback(config.api.host):
@@ -114,7 +104,7 @@ def parse(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str)
     """The typed configuration. Raises: ConfigError, for the first fault found."""
     sources = Sources(file, environ)
     top = Section(document, "", sources)
-    state_dir = Path(top.text("state_dir", environ.get("STATE_DIRECTORY") or "reconciled-state"))
+    state_dir = state_dir_of(top, environ)
     webhooks = top.section("webhooks")
     api = top.section("api")
     (place, idle_keys), token = api_place(api), first_token(api, state_dir)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from daemon import local_api, words
+from daemon.api_config import TOKEN_FILE
 from daemon.local_api import LocalApi, Place
 from daemon.logs import make_log
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor
@@ -98,8 +99,8 @@ async def _processes(folder: Path) -> AsyncIterator[LocalApi]:
         _process(folder / "daemon.log", environ, "serve", "--config", str(config)) as daemon,
     ):
         await stranger.ready(lambda: _listens(standin))
-        await daemon.ready(lambda: _answers(f"http://127.0.0.1:{api}", state_dir / "api-token"))
-        place = Place(f"http://127.0.0.1:{api}", (state_dir / "api-token").read_text().strip())
+        await daemon.ready(lambda: _answers(f"http://127.0.0.1:{api}", state_dir / TOKEN_FILE))
+        place = Place(f"http://127.0.0.1:{api}", (state_dir / TOKEN_FILE).read_text().strip())
         async with local_api.connect(place) as client:
             yield client
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from daemon import own_secrets, unix_socket
 from daemon.addresses import SocketPath
+from daemon.api_config import TOKEN_FILE
 from daemon.config import Config, parse
 from reconcile.errors import ConfigError, CredentialAbsent
 
@@ -110,7 +111,7 @@ def _look_at_places(found: Findings, config: Config) -> None:
 def _look_at_own_secrets(found: Findings, config: Config) -> None:
     looks: list[Callable[[], object]] = []
     if config.api_token is None and not found.is_out_of_reach("api", "token"):
-        looks.append(lambda: own_secrets.own_token(config, config.state_dir / own_secrets.TOKEN_FILE))
+        looks.append(lambda: own_secrets.own_token(config, config.state_dir / TOKEN_FILE))
     if config.audit_key is None and not found.is_out_of_reach("audit", "key"):
         looks.append(lambda: own_secrets.own_audit_key(config.state_dir / own_secrets.AUDIT_KEY_FILE))
     for look in looks:

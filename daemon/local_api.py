@@ -3,7 +3,6 @@
 import argparse
 import errno
 import os
-import tomllib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,13 +14,13 @@ from aiohttp.client_exceptions import UnixClientConnectorError
 from yarl import URL
 
 from daemon.addresses import Listener, SocketPath, is_unix, local_listener
-from daemon.sections import DEFAULT_FILE, Section, Sources
+from daemon.api_config import DEFAULT_API, TOKEN_FILE
+from daemon.document import opened, state_dir_of
+from daemon.sections import DEFAULT_FILE, Section
 from reconcile.errors import ConfigError
 
 #: Seconds for an answer that is not a wait.
 ANSWER_SECONDS: Final = 30
-#: Where a daemon's API listens unless its configuration says otherwise.
-DEFAULT_API: Final = "127.0.0.1:8787"
 #: Seconds of silence after which a stream is taken for dead. 45: three heartbeats of the daemon's.
 SILENCE_SECONDS: Final = 45
 
@@ -101,9 +100,10 @@ def find(arguments: argparse.Namespace) -> Place:
     place = None if url is None else _checked(url)
     if place is not None and token_file is not None:
         return _placed(place, _token_in(Path(token_file)), str(token_file))
-    document = _read(arguments.config, needs="--url and --token-file")
     try:
-        top = Section(document, "", Sources(str(arguments.config), os.environ))
+        top = opened(arguments.config, os.environ)
+        if top is None:
+            raise Unreachable(f"no configuration at {arguments.config}; give --config, or --url and --token-file")
         place = place or _dialled(local_listener(top.section("api"), DEFAULT_API))
         token, source = (_token_in(Path(token_file)), str(token_file)) if token_file else _own_token(top)
     except ConfigError as fault:
@@ -144,16 +144,11 @@ def _checked(url: str) -> str | SocketPath:
 
 def _own_token(top: Section) -> tuple[str, str]:
     """The token that a daemon of this configuration uses, and where it stands. Raises: ConfigError, Unreachable."""
-    state_dir = state_dir_of(top)
+    state_dir = state_dir_of(top, os.environ)
     api = top.section("api")
     if token := api.secret_or_none("token", base=state_dir):
         return token, f"api.token ({api.secret_name('token')})"
-    return _token_in(state_dir / "api-token"), str(state_dir / "api-token")
-
-
-def state_dir_of(top: Section) -> Path:
-    """Where a daemon of this configuration keeps what is its own. Raises: ConfigError."""
-    return Path(top.text("state_dir", os.environ.get("STATE_DIRECTORY") or "reconciled-state"))
+    return _token_in(state_dir / TOKEN_FILE), str(state_dir / TOKEN_FILE)
 
 
 def _token_in(path: Path) -> str:
@@ -166,15 +161,6 @@ def _token_in(path: Path) -> str:
     if not token or not token.isprintable():
         raise Unreachable(f"{path}: this is no token: empty, or of several lines")
     return token
-
-
-def _read(path: Path, *, needs: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as fault:
-        raise Unreachable(f"no configuration at {path}; give --config, or {needs}") from fault
-    except (OSError, ValueError, RecursionError) as fault:
-        raise Unreachable(f"{path}: {fault}") from fault
 
 
 class LocalApi:
@@ -232,9 +218,7 @@ class LocalApi:
                 self._place.url + path, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status != 200:
-                    document = await response.json(content_type=None)
-                    problem = document if isinstance(document, dict) else {}
-                    raise Refused(response.status, problem, source=self._place.source)
+                    raise await self._refusal(response)
                 async for chunk in response.content.iter_any():
                     write(chunk)
         except (aiohttp.ClientError, TimeoutError, ValueError) as fault:
@@ -253,15 +237,18 @@ class LocalApi:
                 if response.status == 204:  # nothing is left to be told
                     return
                 if response.status != 200:
-                    document = await response.json(content_type=None)
-                    problem = document if isinstance(document, dict) else {}
-                    raise Refused(response.status, problem, source=self._place.source)
+                    raise await self._refusal(response)
                 if response.content_type != "text/event-stream":
                     raise Unreachable(f"{self._place.shown}: answers {path} with no event stream; is it the daemon?")
                 async for piece in response.content.iter_any():
                     yield piece
         except (aiohttp.ClientError, TimeoutError, ValueError) as fault:
             raise self._unreachable(fault) from fault
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> Refused:
+        document = await response.json(content_type=None)
+        problem = document if isinstance(document, dict) else {}
+        return Refused(response.status, problem, source=self._place.source)
 
     def _unreachable(self, fault: Exception) -> Unreachable:
         where = self._place.shown

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from daemon.api_config import MIN_TOKEN, TOKEN_EXPECTED, TWIN_EXPECTED, twin
+from daemon.api_config import MIN_TOKEN, TOKEN_EXPECTED, TOKEN_FILE, TWIN_EXPECTED, twin
 from daemon.config import Config
 from handlers.access import Token
 from reconcile.checkpoint import AuditKey
@@ -10,7 +10,6 @@ from reconcile.errors import ConfigError, SecretInvalid
 from reconcile.files import Files
 from reconcile.seams import Dice
 
-TOKEN_FILE = "api-token"  # noqa: S105 - a file's name
 AUDIT_KEY_FILE = "audit.key"
 
 

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from daemon import words
+from daemon.api_config import TOKEN_FILE
 from daemon.cli import calls, exits, record_file
 from daemon.cli.progress import Progress
 from daemon.local_api import WrongUsage
+from daemon.own_secrets import AUDIT_KEY_FILE
 from daemon.runtime import SystemClock
 from daemon.shapes import size
 from reconcile.errors import ConfigError, RecordDamaged, SchemaTooNew, StoreBroken, StoreError
 from reconcile.store.backup import Copied, back_up
 
 #: What stands beside the database and is no part of it, as far as it is there.
-_BESIDE: Final = ("spool", "results", "audit.key", "api-token")
+_BESIDE: Final = ("spool", "results", AUDIT_KEY_FILE, TOKEN_FILE)
 
 
 def add_commands(commands: Any) -> None:

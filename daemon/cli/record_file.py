@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.config import audit_key, read_document
-from daemon.local_api import WrongUsage, state_dir_of
+from daemon.config import audit_key
+from daemon.document import opened, state_dir_of
+from daemon.local_api import WrongUsage
 from daemon.own_secrets import AUDIT_KEY_FILE
-from daemon.sections import DEFAULT_FILE, Section, Sources
+from daemon.sections import DEFAULT_FILE, Section
 from reconcile.checkpoint import read_public_key
-from reconcile.errors import ConfigError, SecretAbsent, SecretInvalid
+from reconcile.errors import SecretAbsent, SecretInvalid
 
 #: The database in the state directory.
 _NAME = "reconciled.db"
@@ -43,8 +44,11 @@ def find(arguments: argparse.Namespace) -> tuple[Path, Section | None]:
     file: Path | None = arguments.db
     if file is not None and arguments.config is None:
         return file, None
-    top = _configuration(arguments.config or Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE)))
-    return file or state_dir_of(top) / _NAME, top
+    config = arguments.config or Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE))
+    top = opened(config, os.environ)
+    if top is None:
+        raise WrongUsage(f"no configuration at {config}; name the file by --db, or give --config")
+    return file or state_dir_of(top, os.environ) / _NAME, top
 
 
 def trust(key_file: Path | None, file: Path | None, top: Section | None) -> Trust:
@@ -59,7 +63,7 @@ def trust(key_file: Path | None, file: Path | None, top: Section | None) -> Trus
         except (OSError, ValueError, SecretInvalid) as fault:
             raise WrongUsage(f"--key {key_file}: {_told(fault)}") from fault
     try:
-        configured = None if top is None else audit_key(top.section("audit"), state_dir_of(top))
+        configured = None if top is None else audit_key(top.section("audit"), state_dir_of(top, os.environ))
     except SecretAbsent as fault:
         return Trust(None, f"the configured key cannot be read here: {fault}")
     if configured is not None:
@@ -83,12 +87,3 @@ def _told(fault: Exception) -> str:
     if isinstance(fault, OSError):
         return fault.strerror or str(fault)
     return "not a key in PEM form" if isinstance(fault, ValueError) else str(fault)
-
-
-def _configuration(path: Path) -> Section:
-    try:
-        return Section(read_document(path), "", Sources(str(path), os.environ))
-    except ConfigError as fault:
-        if not isinstance(fault.__cause__, FileNotFoundError):
-            raise
-        raise WrongUsage(f"no configuration at {path}; name the file by --db, or give --config") from fault
