@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from daemon import local_api, words
+from daemon import local_api
 from daemon.api_config import TOKEN_FILE
 from daemon.local_api import LocalApi, Place
 from daemon.logs import make_log
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor
+from daemon.shapes import clean
 from reconcile.redact import Redactor
 
 DESCRIPTION: Final = (
@@ -201,7 +202,7 @@ async def _tell_one(api: LocalApi, name: str, operation_id: str, began: float) -
 
 def _told(row: dict[str, Any]) -> str:
     move = f"{row['to']}" if row["kind"] == "move" else f"({row['kind']})"
-    return words.clean(f"{move:22} {row['reason']}")
+    return clean(f"{move:22} {row['reason']}")
 
 
 async def _judge(api: LocalApi, stories: Sequence[Story], ids: dict[str, str]) -> int:

@@ -5,12 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from daemon import plain
-from daemon.shapes import UNDER, Column, Drawn, Fact, Facts, Grid, Sheets, Story, Told, clean, count, text
-
-__all__ = [
-    "acknowledged", "another_cancel", "claimed", "clean", "count", "counted", "gap", "history", "history_row", "inbox",
-    "items", "left", "listed", "operation", "progress_of", "span", "status", "text",
-]  # fmt: skip
+from daemon.shapes import UNDER, Column, Drawn, Fact, Facts, Grid, Sheets, Story, Told, clean, count
 
 #: How an open decision is introduced.
 _DECIDE: Final = "you may decide"
@@ -74,11 +69,18 @@ def _decisions(decisions: Sequence[dict[str, Any]]) -> list[Fact]:
     return [fact for one in decisions for fact in ((_DECIDE, one["decision"]), (UNDER, one["effect"]))]
 
 
+def seconds_until(at: str | None, now_ms: int) -> float | None:
+    """How far off a time point is; None where it is none."""
+    try:
+        return None if at is None else datetime.fromisoformat(at).timestamp() - now_ms / 1000
+    except ValueError:
+        return None
+
+
 def left(until: str, now_ms: int) -> str:
     """A time point with how far off it is, such as `in 7 days`; what is no time point stays as it is."""
-    try:
-        seconds = datetime.fromisoformat(until).timestamp() - now_ms / 1000
-    except ValueError:
+    seconds = seconds_until(until, now_ms)
+    if seconds is None:
         return until
     if seconds <= 0:
         return f"{until} (passed)"

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final
 
-from daemon import words
 from daemon.cli import calls, exits, outputs, record_file
 from daemon.cli.progress import Progress
 from daemon.cli.record_file import Trust
 from daemon.local_api import WrongUsage
+from daemon.shapes import clean, count, text
 from handlers.bodies import rfc3339
 from reconcile import exported
 from reconcile.checkpoint import SignedCheckpoint, SignedSpan
@@ -117,6 +117,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     file, top = record_file.find(arguments)
     trust = record_file.trust(arguments.key, file, top)
     trusted = () if trust.key is None else (trust.key,)
+    calls.leave_in_order()
     try:
         with Progress("rows") as progress:
             found: Verified = _look(
@@ -132,7 +133,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_body(file, found, trust)))
     else:
-        print(words.text("\n".join(_lines(file, found, trust))))
+        print(text("\n".join(_lines(file, found, trust))))
     return 0
 
 
@@ -154,13 +155,13 @@ def _verify_document(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_document_body(file, found, trust)))
     else:
-        print(words.text("\n".join(_document_lines(file, found, trust))))
+        print(text("\n".join(_document_lines(file, found, trust))))
     return 0
 
 
 def _bad(arguments: argparse.Namespace, file: Path, fault: str) -> int:
     if arguments.json:
-        print(json.dumps({"ok": False, "file": str(file), "fault": words.clean(fault)}))
+        print(json.dumps({"ok": False, "file": str(file), "fault": clean(fault)}))
     return calls.told(exits.NOT_SO, f"{file} is NOT as it was written: {fault}. There may be more; keep the file.")
 
 
@@ -214,27 +215,27 @@ def _not_there(fault: NotRecorded) -> str:
 
 
 def _lines(file: Path, found: Verified, trust: Trust) -> list[str]:
-    pruned = f", {words.count(found.pruned, 'pruned operation')}" if found.pruned else ""
-    checkpoints = "" if found.checkpoints is None else f", {words.count(found.checkpoints, 'checkpoint')}"
-    counted = f"{words.count(found.rows, 'history row')} of {words.count(found.operations, 'operation')}"
+    pruned = f", {count(found.pruned, 'pruned operation')}" if found.pruned else ""
+    checkpoints = "" if found.checkpoints is None else f", {count(found.checkpoints, 'checkpoint')}"
+    counted = f"{count(found.rows, 'history row')} of {count(found.operations, 'operation')}"
     first = f"{file} is as it was written: {counted}{checkpoints}{pruned}."
     if found.checkpoints is None:
         return [first, f"It is of schema {found.schema}, which has no checkpoints: nothing shows a cut end."]
     lines = [first, *_signed(found.newest, trust, found.unsigned_rows), *map(_by_another_key, found.of_other_keys)]
     if found.unsigned_prunings:
-        lines.append(f"{words.count(found.unsigned_prunings, 'pruning')} will be signed by the next checkpoint.")
+        lines.append(f"{count(found.unsigned_prunings, 'pruning')} will be signed by the next checkpoint.")
     return lines
 
 
 def _document_lines(file: Path, found: Checked, trust: Trust) -> list[str]:
-    counted = f"{words.count(found.rows, 'history row')}, {words.count(found.checkpoints, 'checkpoint')}"
+    counted = f"{count(found.rows, 'history row')}, {count(found.checkpoints, 'checkpoint')}"
     first = f"The history in {file} holds: {found.operation_id} ({found.state}), {counted}."
     beside = "Its requests, observations, events and items go with it: no hash is over them."
     lines = [first, beside, *_signed(found.newest, trust, found.unsigned_rows)]
     lines += map(_by_another_key, found.of_other_keys)
     if found.of_other_keys:
-        count = sum(span.count for span in found.of_other_keys)
-        lines.append(f"For what {words.count(count, 'checkpoint')} of other keys tell, only those keys vouch.")
+        others = sum(span.count for span in found.of_other_keys)
+        lines.append(f"For what {count(others, 'checkpoint')} of other keys tell, only those keys vouch.")
     return lines
 
 
@@ -252,7 +253,7 @@ def _signed(newest: SignedCheckpoint | None, trust: Trust, unsigned: int) -> lis
             " --key FILE from a second place."
         )
     if unsigned:
-        lines.append(f"{words.count(unsigned, 'row')} came after that: chained, and not signed yet.")
+        lines.append(f"{count(unsigned, 'row')} came after that: chained, and not signed yet.")
     return lines
 
 

@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
-from daemon import local_api, words
+from daemon import local_api
 from daemon.cli import exits, terminal
 from daemon.local_api import LocalApi
-from daemon.shapes import Shape
+from daemon.shapes import Shape, clean
 from reconcile.given import SPAN_EXAMPLES, span_ms
 
 #: Answers that say what is wrong with the question; any other refusal is no wrong usage (a token, a full disk).
@@ -107,8 +107,13 @@ async def _run(command: Command, arguments: argparse.Namespace) -> int:
 def _fault(arguments: argparse.Namespace, status: int, title: str, what: str) -> int:
     """Tell a fault of ours; a script that asked for JSON gets a problem document of the API's shape."""
     if arguments.json:
-        print(json.dumps({"type": "about:blank", "title": title, "detail": words.clean(what)}), flush=True)
+        print(json.dumps({"type": "about:blank", "title": title, "detail": clean(what)}), flush=True)
     return told(status, what)
+
+
+def leave_in_order() -> None:
+    """From now on SIGTERM unwinds the command as Ctrl-C does: no half of a file stays, and a terminal is as it was."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) -> int:
@@ -122,7 +127,7 @@ def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) 
 
 def told(status: int, what: str) -> int:
     """One sentence on stderr, and the exit status to end with."""
-    print(f"reconciled: {words.clean(what)}", file=sys.stderr)
+    print(f"reconciled: {clean(what)}", file=sys.stderr)
     return status
 
 

@@ -1,19 +1,16 @@
 """Commands about the database file itself. They open it without the right to write, whether a daemon runs or not."""
 
 import argparse
-import signal
-import sys
 from pathlib import Path
 from typing import Any, Final
 
-from daemon import words
 from daemon.api_config import TOKEN_FILE
 from daemon.cli import calls, exits, record_file
 from daemon.cli.progress import Progress
 from daemon.local_api import WrongUsage
 from daemon.own_secrets import AUDIT_KEY_FILE
 from daemon.runtime import SystemClock
-from daemon.shapes import size
+from daemon.shapes import clean, size
 from reconcile.errors import ConfigError, RecordDamaged, SchemaTooNew, StoreBroken, StoreError
 from reconcile.store.backup import Copied, back_up
 
@@ -48,7 +45,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # nothing is left behind by that either
+    calls.leave_in_order()
     target: Path = arguments.file
     try:
         source, _ = record_file.find(arguments)
@@ -76,6 +73,6 @@ def _backup(arguments: argparse.Namespace) -> int:
 
 
 def _done(source: Path, target: Path, copied: Copied) -> str:
-    told = f"{words.clean(target)}: {size(copied.bytes)}, up to history position {copied.position}"
+    told = f"{clean(target)}: {size(copied.bytes)}, up to history position {copied.position}"
     left = [f"{name}/" if path.is_dir() else name for name in _BESIDE if (path := source.parent / name).exists()]
     return f"{told}; not in it: {', '.join(left)} (copy them now, after it)" if left else told

@@ -12,22 +12,18 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from daemon import words
-from daemon.cli import live, terminal
+from daemon.cli import live, patience, terminal
 from daemon.cli.events import Event, Garbled, Reader
 from daemon.local_api import LocalApi, Refused, Unreachable
 from daemon.logs import make_log
 from daemon.runtime import SystemClock, TaskSupervisor
+from daemon.shapes import clean
 from reconcile.redact import Redactor
 
 #: Seconds of one held call while waiting; the command goes on until the end.
 WAIT_SECONDS: Final = 30
 #: The same where a display shows how far several have come. 5: arbitrary.
 SHOWN_SECONDS: Final = 5
-#: Seconds for which a daemon that went away is asked again. 60: a restart takes seconds, an upgrade less than a minute.
-PATIENCE_SECONDS: Final = 60
-#: Seconds between two such questions. Arbitrary.
-AGAIN_SECONDS: Final = 0.5
-
 #: Seconds between two looks at a body on a display, at least. 2: arbitrary; one cheap call.
 REFRESH_SECONDS: Final = 2
 
@@ -44,41 +40,18 @@ class Teller(Protocol):
         """The daemon cannot be asked just now."""
 
 
-class Patience:
-    """How long a daemon that went away is asked again; what it was away for is told once."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._clock = SystemClock()
-        self._gone_since: float | None = None
-
-    def is_back(self) -> None:
-        """It has answered."""
-        self._gone_since = None
-
-    async def wait(self, fault: Unreachable | Refused) -> None:
-        """Until it may be asked again. Raises: Refused, where asking again is no use; Unreachable, once it is over."""
-        if isinstance(fault, Refused) and fault.status != 503:
-            raise fault
-        if self._gone_since is None:
-            self._gone_since = self._clock.monotonic()
-            self._tell(f"{words.clean(fault)} Asking again for {PATIENCE_SECONDS} s.")
-        elif self._clock.monotonic() - self._gone_since >= PATIENCE_SECONDS:
-            raise Unreachable(str(fault)) from fault
-        await asyncio.sleep(AGAIN_SECONDS)
-
-
 @asynccontextmanager
 async def going_on(told: str) -> AsyncIterator[None]:
     """Whoever stops following is told that the work does not stop."""
     try:
         yield
     except (asyncio.CancelledError, Unreachable):
-        print(words.clean(told), file=sys.stderr, flush=True)
+        print(clean(told), file=sys.stderr, flush=True)
         raise
 
 
-def _without_you(operation_id: str) -> str:
+def without_you(operation_id: str) -> str:
+    """What whoever stops following one operation is told."""
     return f"{operation_id} goes on without you: reconciled show {operation_id}"
 
 
@@ -92,7 +65,7 @@ def is_over(body: Body) -> bool:
 
 async def story(api: LocalApi, operation_id: str, path: str, *, quiet: bool) -> Body:
     """Print each history row as it comes; ends at the end, or when a person is needed."""
-    async with going_on(_without_you(operation_id)):
+    async with going_on(without_you(operation_id)):
         if not quiet and terminal.can_move(sys.stderr):
             with live.One(sys.stderr) as display:
                 return await shown(api, path, display)
@@ -116,7 +89,7 @@ async def _told(api: LocalApi, path: str, *, quiet: bool) -> Body:
 
 async def end(api: LocalApi, operation_id: str, path: str, *, most_seconds: float | None, quiet: bool) -> Body:
     """The body at the end, when a person is needed, or when `most_seconds` are over."""
-    async with going_on(_without_you(operation_id)):
+    async with going_on(without_you(operation_id)):
         if not quiet and terminal.can_move(sys.stderr):
             body = await _asked(api, path)
             if is_over(body):
@@ -185,7 +158,7 @@ async def streamed(api: LocalApi, path: str, teller: Teller) -> Body:
                     state = event.data["to"]
                 elif event.kind == "operation":
                     body = event.data
-            if body is not None and not (batch and batch[-1].kind == "operation"):
+            if body is not None and batch[-1].kind != "operation":
                 # Not every row comes with a body; before the first one the rows are those of long ago.
                 body = await _asked(api, path, teller)
                 teller.event(Event("operation", None, body))
@@ -226,7 +199,7 @@ class Quiet:
 
     def away(self, what: str) -> None:
         """On stderr."""
-        print(f"reconciled: {what}", file=sys.stderr, flush=True)
+        patience.tell_away(what)
 
 
 # ---- asking ----
@@ -238,32 +211,32 @@ async def batches(api: LocalApi, path: str, teller: Teller, *, ends: bool) -> As
     A stream that `ends` is over once the daemon has nothing more to tell of what has ended. One that is cut, or that a
     daemon closed which stopped, is asked for again. Raises: Refused, Unreachable.
     """
-    patience = Patience(teller.away)
+    patient = patience.Patience(teller.away)
     last: str | None = None
     while True:
         reader, is_empty = Reader(), True
         try:
             async with aclosing(api.stream(path, last_event_id=last)) as pieces:
                 async for piece in pieces:
-                    patience.is_back()
+                    patient.is_back()
                     is_empty = False
                     if events := reader.feed(piece):
                         last = next((event.id for event in reversed(events) if event.id is not None), last)
                         yield events
             if ends and is_empty and (await _asked(api, path.removesuffix("/events"), teller))["done"]:
                 return
-            await asyncio.sleep(AGAIN_SECONDS)  # a daemon that stops lets its streams go
+            await asyncio.sleep(patience.AGAIN_SECONDS)  # a daemon that stops lets its streams go
         except (Unreachable, Refused) as fault:
-            await patience.wait(fault)
+            await patient.wait(fault)
         except Garbled as fault:
             raise Unreachable(f"{fault}; is it the daemon, and of this version?") from fault
 
 
 async def _asked(api: LocalApi, path: str, teller: Teller | None = None, *, seconds: float = 0) -> Body:
     """One question, asked again while the daemon is away. Raises: Refused, Unreachable."""
-    patience = Patience((teller or Quiet()).away)
+    patient = patience.Patience((teller or Quiet()).away)
     while True:
         try:
             return await api.call("GET", path, seconds=seconds)
         except (Unreachable, Refused) as fault:
-            await patience.wait(fault)
+            await patient.wait(fault)

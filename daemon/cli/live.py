@@ -5,7 +5,6 @@ cursor back. What it shows of others' texts is cleaned, as everywhere.
 """
 
 import codecs
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
@@ -21,6 +20,7 @@ from daemon.cli import terminal
 from daemon.cli.events import Event
 from daemon.runtime import SystemClock
 from daemon.shapes import clean
+from reconcile.states import TERMINAL
 
 #: Redrawn so often a second: a second's hand moves, and an idle terminal costs nothing to speak of.
 _A_SECOND: Final = 4
@@ -28,7 +28,6 @@ _A_SECOND: Final = 4
 _BAR: Final = 40
 #: Operations that are shown at once; the others are counted. Arbitrary, half of a small terminal.
 _SHOWN: Final = 10
-_ENDED: Final = frozenset({"succeeded", "completed_with_errors", "failed", "cancelled", "timed_out", "abandoned"})
 #: What a worker does next, in words.
 _ACTIONS: Final = {
     "submit": "sends the work",
@@ -122,7 +121,7 @@ class One(_Display):
     def is_stale(self) -> bool:
         """Whether what was to be done next is past: then there is something newer to ask for."""
         at = None if self._body is None else self._body["next_action_at"]
-        seconds = seconds_until(at, self.clock.now())
+        seconds = words.seconds_until(at, self.clock.now())
         return seconds is not None and seconds < 0
 
     def _heard(self, body: dict[str, Any]) -> None:
@@ -160,7 +159,7 @@ class One(_Display):
         return [terminal.short(one) for one in told]
 
     def _when(self, at: str | None) -> str:
-        seconds = seconds_until(at, self.clock.now())
+        seconds = words.seconds_until(at, self.clock.now())
         if seconds is None:
             return ""
         return f"in {words.span(seconds)}" if seconds >= 1 else "now"
@@ -201,7 +200,7 @@ class Many(_Display):
 
     def _heard(self, operation_id: str, state: str, **more: str) -> None:
         known = {**self._known.pop(operation_id, {"provider": "", "far": ""}), **more, "state": state}
-        if state not in _ENDED or self._keeps_ended:
+        if state not in TERMINAL or self._keeps_ended:
             self._known[operation_id] = known
 
     def lines(self, width: int) -> list[RenderableType]:
@@ -258,14 +257,6 @@ def progress(told: dict[str, Any] | None, width: int) -> RenderableType | None:
     )
     grid.add_row(bar, clean(said))
     return grid
-
-
-def seconds_until(at: str | None, now_ms: int) -> float | None:
-    """How far off a time point is; None where it is none."""
-    try:
-        return None if at is None else datetime.fromisoformat(at).timestamp() - now_ms / 1000
-    except ValueError:
-        return None
 
 
 def _speaks_utf8(stream: TextIO) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from daemon import local_api, words
 from daemon.cli import calls, exits, follow, outputs, terminal
 from daemon.local_api import LocalApi
+from daemon.shapes import text
 
 
 def add_commands(commands: Any) -> None:
@@ -122,7 +123,7 @@ async def _result(api: LocalApi, arguments: argparse.Namespace) -> int:
 
 def _on_terminal() -> Callable[[bytes], Any]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return lambda data: sys.stdout.write(words.text(decoder.decode(data)))
+    return lambda data: sys.stdout.write(text(decoder.decode(data)))
 
 
 # ---- all of them ----

@@ -5,13 +5,33 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TextIO
 
-from daemon.cli.terminal import can_move
+from rich.progress import BarColumn, ProgressColumn, Task, TaskProgressColumn
+from rich.progress import Progress as Display
+from rich.text import Text
+
+from daemon.cli.terminal import can_move, console
 from daemon.runtime import SystemClock
 
-#: Seconds between two lines. Arbitrary: often enough to be seen moving.
-_EVERY_SECONDS: Final = 0.2
-#: Back to the beginning of the line, and nothing behind that.
-_CLEAR: Final = "\r\x1b[K"
+#: Seconds before anything is shown. Arbitrary: what is done by then needs no line.
+_AFTER_SECONDS: Final = 0.2
+#: Redrawn so often a second. 5: arbitrary, often enough to be seen moving.
+_A_SECOND: Final = 5
+#: Columns of the bar. Arbitrary, half of the least terminal's are left to the words.
+_BAR: Final = 20
+
+
+class _Far(ProgressColumn):
+    """How much is done of how much, and how much in a second."""
+
+    def __init__(self, spelled: Callable[[float], str], noun: str) -> None:
+        super().__init__()
+        self._spelled, self._noun = spelled, noun
+
+    def render(self, task: Task) -> Text:
+        """As rich asks for it."""
+        rate = task.completed / task.elapsed if task.elapsed else 0.0
+        far = f"{self._spelled(task.completed)} of {self._spelled(task.total or 0)}{self._noun}"
+        return Text(f"{far}, {self._spelled(rate)} a second", no_wrap=True, overflow="ellipsis")
 
 
 class Progress:
@@ -28,30 +48,30 @@ class Progress:
         """`spelled`: how an amount is told, where not as a number of `noun`."""
         out = out or sys.stderr
         self._tells = is_shown and can_move(out)
-        self._spelled = spelled or (lambda amount: f"{amount:,.0f}")
-        self._noun = "" if spelled else f" {noun}"
-        self._out = out
+        self._display = Display(
+            TaskProgressColumn(),
+            BarColumn(_BAR),
+            _Far(spelled or (lambda amount: f"{amount:,.0f}"), "" if spelled else f" {noun}"),
+            console=console(out),
+            refresh_per_second=_A_SECOND,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._display.add_task("")
         self._clock = SystemClock()
-        self._began = self._told_at = self._clock.monotonic()
-        self._stands = False
+        self._began = self._clock.monotonic()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
-        if self._stands:
-            self._out.write(_CLEAR)
-            self._out.flush()
+        if self._display.live.is_started:
+            self._display.stop()
 
     def tell(self, done: int, whole: int) -> None:
         """So many of about `whole` are done."""
-        now = self._clock.monotonic()
-        if now - self._told_at < _EVERY_SECONDS or not self._tells:
+        if not self._tells or self._clock.monotonic() - self._began < _AFTER_SECONDS:
             return
-        self._told_at, self._stands = now, True
-        rate, spelled = done / (now - self._began), self._spelled
-        self._out.write(
-            f"{_CLEAR}{done * 100 // max(whole, 1)} %  {spelled(done)} of {spelled(whole)}{self._noun},"
-            f" {spelled(rate)} a second"
-        )
-        self._out.flush()
+        self._display.update(self._task, completed=done, total=max(whole, 1))
+        self._display.start()

@@ -1,7 +1,6 @@
 """Commands that start an operation: submit and adopt. What both take stands beside the request, as in the API."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Any, Final
 
 from daemon import local_api, words
 from daemon.cli import calls, exits, follow, inputs, uploading
+from daemon.cli.patience import Patience
 from daemon.local_api import LocalApi
-from daemon.runtime import SystemClock
+from daemon.shapes import clean
 
 #: Seconds for which a daemon that does not listen yet is asked again. 10: arbitrary; a start takes one or two.
 PATIENCE_SECONDS: Final = 10
-#: Seconds between two such questions. Arbitrary.
-AGAIN_SECONDS: Final = 0.5
 #: Options whose text is a field of the start, word for word: the API reads it and says what is wrong.
 _TEXTS: Final = {
     "--caller": ("NAME", "who asks; default: the login name"),
@@ -110,26 +108,19 @@ def _beside_the_request(arguments: argparse.Namespace) -> dict[str, Any]:
 
 async def _patiently(start: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
     """The start, asked again while nothing listens: then it surely did not arrive. Raises: Refused, Unreachable."""
-    clock = SystemClock()
-    since: float | None = None
+    patience = Patience(seconds=PATIENCE_SECONDS)
     while True:
         try:
             return await start()
         except local_api.NotListening as fault:
-            if since is None:
-                since = clock.monotonic()
-                told = f"reconciled: {words.clean(fault)} Asking again for {PATIENCE_SECONDS} s."
-                print(told, file=sys.stderr, flush=True)
-            elif clock.monotonic() - since >= PATIENCE_SECONDS:
-                raise
-        await asyncio.sleep(AGAIN_SECONDS)
+            await patience.wait(fault)
 
 
 async def _started(api: LocalApi, arguments: argparse.Namespace, started: dict[str, Any]) -> int:
     if arguments.wait:
         operation_id = started["operation_id"]
         if not arguments.json:
-            print(f"operation {words.clean(operation_id)}", file=sys.stderr, flush=True)
+            print(f"operation {clean(operation_id)}", file=sys.stderr, flush=True)
         started = await follow.story(api, operation_id, calls.path_of(operation_id), quiet=arguments.json)
     calls.show(arguments, started, words.operation)
     return exits.of_operation(started) if arguments.wait else 0

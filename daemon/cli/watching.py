@@ -10,6 +10,7 @@ from daemon import words
 from daemon.cli import calls, exits, follow, live, terminal
 from daemon.cli.events import Event
 from daemon.local_api import LocalApi, WrongUsage
+from daemon.shapes import clean
 from reconcile.given import spelled
 
 
@@ -102,7 +103,7 @@ async def _watch_one(api: LocalApi, arguments: argparse.Namespace) -> int:
         raise WrongUsage("the id is empty; `reconciled watch` without one watches all")
     path = calls.path_of(arguments.id)
     await api.call("GET", path)
-    async with follow.going_on(f"{arguments.id} goes on without you: reconciled show {arguments.id}"):
+    async with follow.going_on(follow.without_you(arguments.id)):
         if arguments.json or not terminal.can_move(sys.stdout):
             body = await follow.streamed(api, path, _Lines(arguments.json, names=False))
         else:
@@ -121,7 +122,7 @@ async def _watch_all(api: LocalApi, teller: follow.Teller) -> int:
     return 0
 
 
-class _Lines:
+class _Lines(follow.Quiet):
     """A line an event, for a pipe: rows only, or each event as JSON."""
 
     def __init__(self, as_json: bool, *, names: bool) -> None:
@@ -133,10 +134,6 @@ class _Lines:
             print(json.dumps({"event": event.kind, "id": event.id, "data": event.data}), flush=True)
         elif event.kind == "history":
             row = words.history_row(event.data)
-            print(f"{words.clean(event.data['operation_id'])}  {row}" if self._names else row, flush=True)
+            print(f"{clean(event.data['operation_id'])}  {row}" if self._names else row, flush=True)
         elif event.kind == "gap":
             print(f"reconciled: {words.gap(event.data)}", file=sys.stderr, flush=True)
-
-    def away(self, what: str) -> None:
-        """On stderr."""
-        print(f"reconciled: {what}", file=sys.stderr, flush=True)

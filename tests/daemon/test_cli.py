@@ -20,6 +20,7 @@ from aiohttp.test_utils import TestServer
 from daemon import words
 from daemon.cli import build_parser, exits, main
 from daemon.local_api import LocalApi
+from daemon.shapes import clean
 from daemon.standin.scenarios import SCENARIOS
 from reconcile.evidence import JobRead
 from tests.handlers.ground import NOON, Ground, collected, done, running, strict_json, until
@@ -544,7 +545,7 @@ def test_serve_with_a_bad_configuration_is_78(tmp_path: Path, capsys: pytest.Cap
 )
 def test_a_strangers_controls_never_reach_the_terminal(text: str) -> None:
     """S37: neither colours, nor bells, nor marks that turn text around."""
-    cleaned = words.clean(f"a{text}b")
+    cleaned = clean(f"a{text}b")
     assert not any(c in cleaned for c in text if c not in "[31mab")
     cleaned.encode("utf-8")
     body = {

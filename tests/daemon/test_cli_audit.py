@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -18,12 +19,13 @@ from typing import Any, Final
 
 import pytest
 
-from daemon.cli import audit, main, progress
+from daemon.cli import audit, calls, main, progress
 from daemon.cli.progress import Progress
 from daemon.shapes import size
 from reconcile.checkpoint import AuditKey
 from reconcile.evidence import JobRead
 from reconcile.notary import Notary
+from tests.daemon.terminal import ESCAPES, SHOW
 from tests.handlers.ground import Ground, done, running
 
 OTHER: Final = AuditKey.made(b"o" * 32)
@@ -431,25 +433,43 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_sees_how_far_it_is_and_nothing_of_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
+    monkeypatch.setattr(progress, "_AFTER_SECONDS", 0)
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     with Progress("rows", terminal) as line:
         line.tell(20_000, 80_000)
-        assert "\r\x1b[K25 %  20,000 of 80,000 rows, " in terminal.getvalue()
-        line.tell(40_000, 80_000)
-    assert terminal.getvalue().count("\n") == 0
-    assert terminal.getvalue().endswith("\r\x1b[K")
+        shown = ESCAPES.sub("", terminal.getvalue())
+        assert "25%" in shown
+        assert "20,000 of 80,000 rows, " in shown
+        line.tell(80_000, 80_000)
+    # Its one line is rubbed out, and the cursor that was hidden is back.
+    assert terminal.getvalue().count("\n") == 1
+    assert terminal.getvalue().endswith(f"{SHOW}\r\x1b[1A\x1b[2K")
+
+
+def test_a_command_that_is_terminated_leaves_the_terminal_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_AFTER_SECONDS", 0)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, before = Terminal(), signal.getsignal(signal.SIGTERM)
+    try:
+        calls.leave_in_order()
+        with pytest.raises(SystemExit) as ended, Progress("rows", terminal) as line:
+            line.tell(1, 2)
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert terminal.getvalue().endswith(f"{SHOW}\r\x1b[1A\x1b[2K")
 
 
 def test_bytes_are_told_in_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing is told to a terminal that cannot be drawn over, or where nobody asked for it."""
-    monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
+    monkeypatch.setattr(progress, "_AFTER_SECONDS", 0)
     monkeypatch.setenv("TERM", "xterm")
     terminal, unasked, dumb = Terminal(), Terminal(), Terminal()
     with Progress("bytes", terminal, spelled=size) as line:
         line.tell(1_572_864, 3_221_225_472)
-    assert "\r\x1b[K0 %  1.5 MiB of 3.0 GiB, " in terminal.getvalue()
+    assert "1.5 MiB of 3.0 GiB, " in ESCAPES.sub("", terminal.getvalue())
     with Progress("bytes", unasked, spelled=size, is_shown=False) as line:
         line.tell(1, 2)
     monkeypatch.setenv("TERM", "dumb")
@@ -459,7 +479,7 @@ def test_bytes_are_told_in_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_is_no_terminal_sees_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
+    monkeypatch.setattr(progress, "_AFTER_SECONDS", 0)
     pipe = io.StringIO()
     with Progress("rows", pipe) as line:
         line.tell(20_000, 80_000)

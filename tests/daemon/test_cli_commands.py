@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from daemon import words
-from daemon.cli import calls, exits, follow, inputs, main
+from daemon.cli import calls, exits, inputs, main, patience
 from daemon.local_api import LocalApi, Unreachable
+from daemon.shapes import count
 from reconcile.evidence import Collected, JobRead
 from reconcile.model import Observation, RemoteError, ResultInfo, Summary
 from tests.daemon.test_cli import EXITS, JOB, Shell
@@ -209,7 +209,7 @@ async def test_a_daemon_that_restarts_meanwhile_is_asked_again(
         return await original(self, method, path, **more)
 
     monkeypatch.setattr(LocalApi, "call", away_for_a_while)
-    monkeypatch.setattr(follow, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.01)
     assert await shell.run("wait", operation) == 0
     assert shell.err.count("Asking again") == 1
     assert "goes on without you" not in shell.err
@@ -227,8 +227,8 @@ async def test_a_daemon_that_stays_away_is_given_up_and_the_work_is_not(
         return await original(self, method, path, **more)
 
     monkeypatch.setattr(LocalApi, "call", takes_and_leaves)
-    monkeypatch.setattr(follow, "AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr(follow, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0)
     command = ["submit", "--provider", "openai", "--request", request, "--input", items, "--wait"]
     assert await shell.run(*command) == exits.UNAVAILABLE
     (operation,) = ground.rows("SELECT operation_id FROM operations")[0]
@@ -408,4 +408,4 @@ async def test_status_names_the_newest_checkpoint(ground: Ground, shell: Shell) 
 
 
 def test_one_of_a_thing_is_one_thing() -> None:
-    assert [words.count(n, "item") for n in (0, 1, 2)] == ["0 items", "1 item", "2 items"]
+    assert [count(n, "item") for n in (0, 1, 2)] == ["0 items", "1 item", "2 items"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli import exits, main, starting
+from daemon.cli import exits, main, patience, starting
 from daemon.local_api import LocalApi, NotListening
 from reconcile.intents import CallbackWish
 from tests.daemon.test_cli import JOB, Shell
@@ -130,7 +130,7 @@ async def test_a_start_is_asked_again_while_the_daemon_does_not_listen(
         return await original(self, method, path, **more)
 
     monkeypatch.setattr(LocalApi, "call", starts_slowly)
-    monkeypatch.setattr(starting, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(starting, "PATIENCE_SECONDS", 0.3)
     async with asyncio.timeout(10):
         status = await shell.run("submit", "--provider", "openai", "--request", request, "--input", items)
@@ -143,7 +143,7 @@ async def test_a_port_where_nothing_listens_is_asked_again(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starting, "PATIENCE_SECONDS", 0)
-    monkeypatch.setattr(starting, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     shell._place[1] = f"http://127.0.0.1:{port}"

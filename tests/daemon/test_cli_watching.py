@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.cli import exits, follow, main
+from daemon.cli import exits, follow, main, patience
 from daemon.cli.events import Event, Garbled, Reader
 from daemon.local_api import LocalApi, Place, Unreachable, connect
 from reconcile.evidence import JobRead
@@ -131,7 +131,7 @@ def body(state: str) -> dict[str, Any]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("patient")
