@@ -451,11 +451,16 @@ def test_a_command_that_is_terminated_leaves_the_terminal_as_it_was(monkeypatch:
     monkeypatch.setattr(progress, "_AFTER_SECONDS", 0)
     monkeypatch.setenv("TERM", "xterm")
     terminal, before = Terminal(), signal.getsignal(signal.SIGTERM)
-    try:
-        calls.leave_in_order()
-        with pytest.raises(SystemExit) as ended, Progress("rows", terminal) as line:
+
+    def work() -> None:
+        with Progress("rows", terminal) as line:
             line.tell(1, 2)
             signal.raise_signal(signal.SIGTERM)
+
+    try:
+        calls.leave_in_order()
+        with pytest.raises(SystemExit) as ended:
+            work()
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 128 + signal.SIGTERM
