@@ -28,7 +28,6 @@ from reconcile.pace_keeper import PaceKeeper
 from reconcile.paces import Paces
 from reconcile.peer import Peer, served_by
 from reconcile.redact import Redactor
-from reconcile.report import Reporter
 from reconcile.restored import Restored
 from reconcile.seams import Clock, Dice, Supervisor
 from reconcile.store.events import HasRead
@@ -104,15 +103,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     alarm = Alarm()
     paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()}, served_by(peers.values()))
     callbacks = Callbacks(config.callbacks.values())
-    reporter = Reporter(
-        changes=changes,
-        meters=seams.meters,
-        clock=seams.clock,
-        log=seams.log,
-        on_due=alarm,
-        on_change=paces.take,
-        on_delivery=alarm.delivery_waits,
-    )
+    reporter = rooms.reporter_to(seams, changes, paces, alarm)
     store = await open_store(
         str(config.state_dir / "reconciled.db"),
         opener=seams.opener,
@@ -134,36 +125,10 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     client, ingest = rooms.client_on(ground), rooms.ingest_on(ground, reporter)
     collector = rooms.collector_on(ground, client)
     owner = seams.dice.identifier("boot_")
-    pace_keeper = PaceKeeper(
-        served=stands.served, paces=paces, store=store, clock=seams.clock, dice=seams.dice, log=seams.log
-    )
-    sweeper = Sweeper(
-        owner=owner,
-        peers=peers,
-        served=stands.served,
-        paces=paces,
-        cursors=pace_keeper.cursors,
-        store=store,
-        client=client,
-        ingest=ingest,
-        clock=seams.clock,
-        dice=seams.dice,
-        log=seams.log,
-    )
-    worker = Worker(
-        owner=owner,
-        peers=peers,
-        store=store,
-        client=client,
-        ingest=ingest,
-        collector=collector,
-        files=files,
-        pace_keeper=pace_keeper,
-        sweeper=sweeper,
-        clock=seams.clock,
-        supervisor=seams.supervisor,
-        log=seams.log,
-        on_pause=alarm.pause_changed,
+    pace_keeper = rooms.pace_keeper_on(ground, stands, paces)
+    sweeper = rooms.sweeper_on(ground, stands, paces, pace_keeper, client, ingest, owner=owner)
+    worker = rooms.worker_on(
+        ground, pace_keeper, sweeper, client, ingest, collector, owner=owner, on_pause=alarm.pause_changed
     )
     alarm.wake = worker.wake
     outbox = rooms.outbox_on(ground)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,13 @@ import aiohttp
 from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
+from daemon.alarm import Alarm
 from daemon.config import Config
 from daemon.measuring import own_numbers
 from daemon.peers import contracts_of
 from daemon.runtime import SystemResolver
 from daemon.standing import Standing
+from daemon.version import version
 from handlers.access import Token
 from handlers.api.app import build_local_app
 from handlers.api.deps import LocalDeps
@@ -31,6 +32,7 @@ from reconcile.files import Files
 from reconcile.ingest import Ingest
 from reconcile.notary import Notary
 from reconcile.outbox import Outbox
+from reconcile.pace_keeper import PaceKeeper
 from reconcile.paces import Paces
 from reconcile.peer import Peer
 from reconcile.redact import Redactor
@@ -43,8 +45,10 @@ from reconcile.start import Starter
 from reconcile.store.schema import Opener
 from reconcile.store.store import Store
 from reconcile.store.writer import Hooks
+from reconcile.sweep import Sweeper
 from reconcile.upkeep import Upkeep
 from reconcile.watchman import Watchman
+from reconcile.worker import Worker
 
 
 @dataclass(slots=True)
@@ -77,12 +81,17 @@ class Ground:
     redactor: Redactor
 
 
-def version() -> str:
-    """The version of the installed distribution."""
-    try:
-        return metadata.version("reconciled")
-    except metadata.PackageNotFoundError:
-        return "0+uninstalled"
+def reporter_to(seams: Seams, changes: Changes, paces: Paces, alarm: Alarm) -> Reporter:
+    """What is told of each commit; made before the file is opened, which tells it."""
+    return Reporter(
+        changes=changes,
+        meters=seams.meters,
+        clock=seams.clock,
+        log=seams.log,
+        on_due=alarm,
+        on_change=paces.take,
+        on_delivery=alarm.delivery_waits,
+    )
 
 
 def client_on(ground: Ground) -> Client:
@@ -116,6 +125,69 @@ def collector_on(ground: Ground, client: Client) -> Collector:
     """Results, fetched and checked."""
     caps = Caps(result=ground.config.caps.result, line=ground.config.caps.line)
     return Collector(client=client, store=ground.store, files=ground.files, clock=ground.seams.clock, caps=caps)
+
+
+def pace_keeper_on(ground: Ground, stands: Standing, paces: Paces) -> PaceKeeper:
+    """How often jobs and lists are read, over restarts."""
+    seams = ground.seams
+    return PaceKeeper(
+        served=stands.served, paces=paces, store=ground.store, clock=seams.clock, dice=seams.dice, log=seams.log
+    )
+
+
+def sweeper_on(
+    ground: Ground,
+    stands: Standing,
+    paces: Paces,
+    pace_keeper: PaceKeeper,
+    client: Client,
+    ingest: Ingest,
+    *,
+    owner: str,
+) -> Sweeper:
+    """Whole accounts, read by their lists."""
+    return Sweeper(
+        owner=owner,
+        peers=ground.peers,
+        served=stands.served,
+        paces=paces,
+        cursors=pace_keeper.cursors,
+        store=ground.store,
+        client=client,
+        ingest=ingest,
+        clock=ground.seams.clock,
+        dice=ground.seams.dice,
+        log=ground.seams.log,
+    )
+
+
+def worker_on(
+    ground: Ground,
+    pace_keeper: PaceKeeper,
+    sweeper: Sweeper,
+    client: Client,
+    ingest: Ingest,
+    collector: Collector,
+    *,
+    owner: str,
+    on_pause: Callable[[], None],
+) -> Worker:
+    """What is due, done."""
+    return Worker(
+        owner=owner,
+        peers=ground.peers,
+        store=ground.store,
+        client=client,
+        ingest=ingest,
+        collector=collector,
+        files=ground.files,
+        pace_keeper=pace_keeper,
+        sweeper=sweeper,
+        clock=ground.seams.clock,
+        supervisor=ground.seams.supervisor,
+        log=ground.seams.log,
+        on_pause=on_pause,
+    )
 
 
 def outbox_on(ground: Ground) -> Outbox:

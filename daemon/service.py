@@ -19,7 +19,8 @@ from daemon.config import Config, warnings_of
 from daemon.limits import LoopErrors, raise_file_limit
 from daemon.listeners import hosts_of, listen, make_runner, taken
 from daemon.notify import Notifier
-from daemon.rooms import Seams, version
+from daemon.rooms import Seams
+from daemon.version import version
 from daemon.watchdog import Heart, ask_for_time, patience_of
 from reconcile.errors import AlreadyRunning
 

@@ -17,6 +17,7 @@ def build_parser() -> Parser:
     """All commands; `--help` of each teaches by example."""
     # Imported here: they load half the world, and a Ctrl-C meanwhile should end in `main` as any other does.
     from daemon.cli import asking, audit, check, db, operations, processes, starting, watching
+    from daemon.version import version
 
     parser = Parser(
         prog="reconciled",
@@ -28,7 +29,7 @@ def build_parser() -> Parser:
         statuses="0 done as asked, 2 wrong usage, 69 no daemon to ask, 78 a bad configuration; show, wait, watch ID and"
         " --wait: 0 succeeded, 1 ended without, 3 not ended yet, 4 needs a person, 5 completed with errors.",
     )
-    parser.add_argument("--version", action="version", version=f"reconciled {processes.version()}")
+    parser.add_argument("--version", action="version", version=f"reconciled {version()}")
     commands = Commands(parser)
     processes.add_commands(commands)
     check.add_commands(commands)

@@ -18,12 +18,13 @@ from daemon.cli import exits
 from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
-from daemon.rooms import Seams, version
+from daemon.rooms import Seams
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
 from daemon.sections import DEFAULT_FILE
 from daemon.service import serve
 from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin
+from daemon.version import version
 from reconcile.errors import (
     AlreadyRunning,
     ConfigError,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon.rooms import version
+from daemon.version import version
 from handlers.api.metrics import FAMILIES
 from reconcile.client import Exchange
 from reconcile.errors import NotSent, OutcomeUnknown, ProviderError, StoreBusy
