@@ -123,7 +123,8 @@ def ingest_on(ground: Ground, reporter: Reporter) -> Ingest:
 
 def collector_on(ground: Ground, client: Client) -> Collector:
     """Results, fetched and checked."""
-    caps = Caps(result=ground.config.caps.result, line=ground.config.caps.line)
+    sizes = ground.config.caps
+    caps = Caps(result=sizes.result, line=sizes.line, answer=sizes.answer)
     return Collector(client=client, store=ground.store, files=ground.files, clock=ground.seams.clock, caps=caps)
 
 

@@ -1,4 +1,4 @@
-"""The balance of one try at a result: submitted ids, what was found, and what that says of the contract (J3). Pure."""
+"""The balance of one try at a result: submitted ids, what was found, and what that says of the contract (J3)."""
 
 from reconcile.model import Operation, Problems, Summary
 from reconcile.store.items import Tally

@@ -20,7 +20,6 @@ from reconcile.gathered import (
     Line,
     Try,
     broken_promises,
-    first_value,
     hold_to_type,
     in_chunks,
     next_file,
@@ -40,6 +39,7 @@ from reconcile.provider import (
     HttpResponse,
     Item,
     Unfolds,
+    first_value,
 )
 from reconcile.read_json import read_json
 from reconcile.schedule import retry_after_ms
@@ -53,10 +53,6 @@ MAX_ERROR_BODY: Final = 65536
 LINES_A_TURN: Final = 1000
 #: Bytes of lines whose bodies wait to be held against a schema. 1 MiB: arbitrary; a longer line waits alone.
 MAX_WAITING: Final = 2**20
-
-
-#: Bytes of a document that holds items, which is taken apart in memory. 16 MiB: as any answer but a result.
-MAX_DOCUMENT: Final = 16 * 2**20
 #: Bytes of a result that is one item up to which the item shows them. 1 MiB: arbitrary; the result itself has them all.
 MAX_SHOWN: Final = 2**20
 
@@ -72,6 +68,8 @@ class Caps:
 
     result: int
     line: int
+    #: Of a document that holds items, which is taken apart in memory.
+    answer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +167,8 @@ class Collector:
             body = bytearray()
             async for chunk in stream.chunks:
                 body += chunk
-                if len(body) > MAX_DOCUMENT:
-                    raise OutcomeUnknown("answer_too_large", f"more than {MAX_DOCUMENT} bytes")
+                if len(body) > self._caps.answer:
+                    raise OutcomeUnknown("answer_too_large", f"more than {self._caps.answer} bytes")
             await self._take_apart(peer, this, ref, bytes(body))
 
     def _inline(self, op: Operation) -> bytes:
@@ -215,18 +213,22 @@ class Collector:
     def _note_whole(self, this: Try, name: str, size: int) -> None:
         this.lines += 1
         verdict = this.op.verdict
-        is_done = verdict is None or verdict.kind in SAYS_DONE
-        outcome = "succeeded" if is_done or verdict is None else conclude.absent_word(verdict)
-        if this.schema is not None and is_done:
-            try:
-                this.bodies[len(this.pending)] = read_json(
-                    self._files.read(name, 0, size) if size <= self._caps.line else b""
-                )
-            except Unreadable:
-                this.unreadable.append(1)
+        cut_off = None if verdict is None or verdict.kind in SAYS_DONE else conclude.absent_word(verdict)
+        outcome, reason = ("succeeded", "") if cut_off is None else (cut_off, "partial")
+        if this.schema is not None and cut_off is None:
+            self._await_schema(this, name, size)
         shown = size if size <= MAX_SHOWN else 0
-        reason = "" if is_done else "partial"
         this.pending.append(ItemRow(THE_RESULT, this.lines, outcome, reason, len(this.files) - 1, 0, shown))
+
+    def _await_schema(self, this: Try, name: str, size: int) -> None:
+        """The body of the item that the whole file is, to be held against the schema with the next slice."""
+        if size > self._caps.line:
+            this.unreadable.append(1)
+            return
+        try:
+            this.bodies[len(this.pending)] = read_json(self._files.read(name, 0, size))
+        except Unreadable:
+            this.unreadable.append(1)
 
     def _write(self, this: Try, writer: FileWriter, chunk: bytes) -> None:
         this.bytes += len(chunk)
@@ -254,7 +256,7 @@ class Collector:
             writer.discard()
         hold_to_type(this, name, writer.bytes, stream)
 
-    async def _lines(self, this: Try, writer: FileWriter, chunks: AsyncIterator[bytes]) -> AsyncGenerator["Line", None]:
+    async def _lines(self, this: Try, writer: FileWriter, chunks: AsyncIterator[bytes]) -> AsyncGenerator[Line, None]:
         """Every line that is not blank; its data are None where it is too long to be looked at."""
         buffer, start, size, number = bytearray(), 0, 0, 0
         async for chunk in chunks:
@@ -281,7 +283,7 @@ class Collector:
             data = without_bom(bytes(buffer), number + 1) if size <= self._caps.line else None
             yield Line(number + 1, start, size, data, this.next_line_is_marked())
 
-    async def _judge(self, peer: Peer, this: Try, ref: ResultRef, file: int, at: "Line") -> None:
+    async def _judge(self, peer: Peer, this: Try, ref: ResultRef, file: int, at: Line) -> None:
         if at.is_blank:
             return
         if at.data is not None:
@@ -297,7 +299,7 @@ class Collector:
         if len(this.unreadable) < MAX_NAMED:
             this.unreadable.append(at.number)
 
-    def _note(self, this: Try, item: Item, file: int, at: "Line") -> None:
+    def _note(self, this: Try, item: Item, file: int, at: Line) -> None:
         if this.schema is not None and item.outcome == "succeeded":
             this.bodies[len(this.pending)] = item.body
             this.waiting += at.length

@@ -1,4 +1,4 @@
-"""What one try at a result has gathered so far, and what is told of it line by line and file by file. Pure."""
+"""What one try at a result has gathered so far, and what is told of it line by line and file by file."""
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -11,7 +11,7 @@ from reconcile.client import Exchange, Stream
 from reconcile.files import CHUNK
 from reconcile.json_schema import Schema
 from reconcile.model import SAYS_DONE, Operation, Verdict
-from reconcile.provider import Headers
+from reconcile.provider import first_value
 from reconcile.read_json import JsonValue
 from reconcile.store.items import ItemRow
 
@@ -50,6 +50,8 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Line:
+    """One line of a file, and where it stands there."""
+
     #: From 1, blank lines counted.
     number: int
     start: int
@@ -71,6 +73,7 @@ class Line:
 
 
 async def unmarked(chunks: AsyncIterator[bytes], taken_off: marks.TakenOff) -> AsyncGenerator[bytes, None]:
+    """The same bytes with the operation's mark taken off their ids."""
     async for chunk in chunks:
         yield taken_off.feed(chunk)
     yield taken_off.end()
@@ -91,11 +94,13 @@ def hold_to_type(this: Try, name: str, size: int, stream: Stream) -> None:
 
 
 async def in_chunks(data: bytes) -> AsyncGenerator[bytes, None]:
+    """What is in memory already, in the pieces in which a file comes over the network."""
     for start in range(0, len(data), CHUNK):
         yield data[start : start + CHUNK]
 
 
 def without_bom(data: bytes, number: int) -> bytes:
+    """A line of that number without the byte order mark that may stand before a file's first one."""
     return data.removeprefix(_BOM) if number == 1 else data
 
 
@@ -121,8 +126,3 @@ def broken_promises(this: Try, verdict: Verdict) -> dict[str, str]:
         told = "1 item breaks" if count == 1 else f"{count} items break"
         broken["json_schema"] = f"{told} the json_schema, the first {this.off_schema[0]!r}"
     return broken
-
-
-def first_value(headers: Headers, name: str) -> str | None:
-    values = headers.get(name)
-    return values[0] if values else None

@@ -86,6 +86,12 @@ class HttpRequest:
     url: str | None = None
 
 
+def first_value(headers: Headers, name: str) -> str | None:
+    """A header's first value; None where it was not sent."""
+    values = headers.get(name)
+    return values[0] if values else None
+
+
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
     """A whole answer, already capped. `retry_after_ms` was read from the headers at arrival, unclamped."""
@@ -97,8 +103,7 @@ class HttpResponse:
 
     def header(self, name: str) -> str | None:
         """The first value of a header, None where it is absent."""
-        values = self.headers.get(name)
-        return values[0] if values else None
+        return first_value(self.headers, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,14 @@ async def declared(
 
 @asynccontextmanager
 async def standing(
-    folder: Path, name: str, url: str, clock: HandClock | None = None, *, worker: bool = True, **changes: Any
+    folder: Path,
+    name: str,
+    url: str,
+    clock: HandClock | None = None,
+    *,
+    worker: bool = True,
+    caps: dict[str, str] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Stage]:
     """The daemon alone, the provider at `url`."""
     table = {**example(name), **QUICK, **changes, "base_url": url}
@@ -89,5 +96,8 @@ async def standing(
     if clock is None:
         clock = HandClock()
         clock.run()
-    async with running(folder, providers={name: table}, environ=ENVIRON, worker=worker, clock=clock) as ground:
+    sections = {"caps": caps} if caps else None
+    async with running(
+        folder, providers={name: table}, environ=ENVIRON, worker=worker, clock=clock, sections=sections
+    ) as ground:
         yield Stage(ground, name)

@@ -347,6 +347,26 @@ async def test_a_result_by_request_is_held_to_what_was_promised(
         await on.state(await on.start(expect=expect), state)
 
 
+@pytest.mark.parametrize(("cap", "state"), [("64KiB", "succeeded"), ("2KiB", "result_unavailable")])
+async def test_a_document_with_items_in_it_is_taken_apart_up_to_the_size_of_an_answer(
+    tmp_path: Path, cap: str, state: str
+) -> None:
+    """S34: `caps.answer`."""
+    media = Transcoder(states=["finished"])
+    app = media.app()
+
+    async def report(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"job": {"output": {"renditions": media.renditions, "notes": "x" * 4096}}})
+
+    app.router.add_get("/v1/jobs/{job}/report", report)
+    result = {"request": "GET /v1/jobs/{job_id}/report"}
+    async with declared(tmp_path / "state", "transcode", app, caps={"answer": cap}, result=result) as on:
+        operation = await on.start()
+        await on.state(operation, state)
+        if state == "succeeded":
+            assert await on.items(operation) == {"720p": ("succeeded", None)}
+
+
 # ---- results elsewhere -----------------------------------------------------------------------------------------
 
 

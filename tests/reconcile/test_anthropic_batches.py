@@ -677,7 +677,9 @@ async def test_results_that_the_provider_dropped_are_asked_for_by_nobody() -> No
     story = EXPECT["stories"]["anthropic/archived"]
     op = ended(story["status"], story)
     nobody = cast("Any", None)
-    collector = Collector(client=nobody, store=nobody, files=nobody, clock=nobody, caps=Caps(result=1, line=1))
+    collector = Collector(
+        client=nobody, store=nobody, files=nobody, clock=nobody, caps=Caps(result=1, line=1, answer=1)
+    )
     outcome = await collector.collect(nobody, op, attempt=1)
     assert (outcome.evidence, outcome.exchanges) == (CollectFailed("results_dropped", is_final=True), ())
     end = decide(op, CONTRACT, outcome.evidence, now=MADE, draw=0.5, cause="test").operation

@@ -248,7 +248,7 @@ async def submit(ground: Ground, count: int) -> Operation:
 
 def collector(ground: Ground) -> Collector:
     nobody = cast("Any", None)
-    return Collector(client=nobody, store=ground.store, files=nobody, clock=nobody, caps=Caps(0, 0))
+    return Collector(client=nobody, store=ground.store, files=nobody, clock=nobody, caps=Caps(0, 0, 0))
 
 
 @pytest.mark.parametrize("count", [MANY, MANY + 1])
