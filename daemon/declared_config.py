@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 from daemon.sections import Section
 from reconcile.contract import CANCEL_WITHIN_MS, WebhookTerms, Word
 from reconcile.errors import DeclarationInvalid
+from reconcile.given import HEADER_NAME
 from reconcile.model import VerdictKind
 from reconcile.proof import ProofPlace
 from reconcile.providers.http.contract import MAY_REMAIN, RETRIES_MS, TOKEN_KEPT_MS, TOLERANCE_SECONDS
@@ -52,8 +53,7 @@ _NO_SUCCESS: Final = frozenset({VerdictKind.FAILED, VerdictKind.CANCELLED, Verdi
 _OUTCOMES: Final = ("succeeded", "failed", "cancelled", "expired")
 _READS: Final = ("GET", "POST")
 _JOB: Final = frozenset({"job_id", "operation_id"})
-#: The name of a header (RFC 9110, 5.6.2), and a host with nothing around it.
-HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+#: A host with nothing around it.
 _HOST: Final = re.compile(r"[A-Za-z0-9.-]+")
 _PATH_EXAMPLE: Final = 'a JSONPath of names, indexes and `*`, such as "$.job.id"'
 _REQUEST_EXAMPLE: Final = 'METHOD and a path below base_url, such as "GET /v1/jobs/{job_id}"'

@@ -3,9 +3,9 @@
 import re
 from typing import Any, Final
 
-from daemon.declared_config import HEADER_NAME
 from daemon.sections import Section
 from reconcile.contract import Contract
+from reconcile.given import HEADER_NAME
 
 #: Headers that are ours, or the connection's: whoever set them would break requests.
 _OURS: Final = frozenset(

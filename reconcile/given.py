@@ -26,6 +26,9 @@ START_FIELDS: Final = frozenset(
         "callback_url",
     }
 )
+#: A name in HTTP (a token of RFC 9110, 5.6.2): that of a header, either half of a media type.
+HTTP_NAME: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+HEADER_NAME: Final = re.compile(HTTP_NAME)
 _REQUEST: Final = "/request"
 _SPAN: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

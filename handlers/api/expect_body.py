@@ -5,15 +5,14 @@ from typing import Final
 
 from reconcile import json_schema
 from reconcile.errors import RequestInvalid, Unreadable
-from reconcile.given import refuse_unknown
+from reconcile.given import HTTP_NAME, refuse_unknown
 from reconcile.promises import Expected
 from reconcile.read_json import MAX_COUNT, JsonValue, read_id
 
 FIELDS: Final = frozenset({"items", "content_type", "sha256", "json_schema"})
 _AT: Final = "/expect"
-_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 #: RFC 9110, 8.3.1: type/subtype, then parameters.
-_MEDIA_TYPE: Final = re.compile(rf'{_NAME}/{_NAME}(?: *; *{_NAME}=(?:{_NAME}|"[^"\\;\r\n]*"))*')
+_MEDIA_TYPE: Final = re.compile(rf'{HTTP_NAME}/{HTTP_NAME}(?: *; *{HTTP_NAME}=(?:{HTTP_NAME}|"[^"\\;\r\n]*"))*')
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
