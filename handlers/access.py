@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers.problem import Handler, problem
+from handlers import refusals
+from handlers.problem import Handler, Refused
 
 #: Answered without a token: liveness tells nothing.
 _OPEN: Final = frozenset({"/healthz"})
@@ -54,20 +55,18 @@ def middleware(tokens: Sequence[Token], hosts: Container[str]) -> Any:
     @web.middleware
     async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
         if len(request.headers.getall("Host", ())) != 1 or request.headers["Host"].lower() not in hosts:
-            return problem(421, "Misdirected request", "This listener does not answer for that Host.")
+            raise Refused(refusals.WRONG_HOST)
         if _is_foreign_page(request):
-            return problem(403, "Forbidden", "Pages of other origins may not call this API.")
+            raise Refused(refusals.FOREIGN_PAGE)
         if request.path not in _OPEN:
             given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
             # Each of them, whichever it is: the time tells neither how much was right nor which one it was.
             held = [token for token, value in expected if hmac.compare_digest(given, value)]
             if not held:
-                answer = problem(401, "Unauthorized", "Send one of this daemon's tokens as a bearer token.")
-                answer.headers["WWW-Authenticate"] = "Bearer"
-                return answer
+                raise Refused(refusals.NO_TOKEN, headers={"WWW-Authenticate": "Bearer"})
             needed = right_for(request)
             if needed not in held[0].may:
-                return problem(403, "Forbidden", f'The token "{held[0].name}" lacks the right "{needed}".')
+                raise Refused(refusals.LACKS_RIGHT, name=held[0].name, right=needed)
             request[_HELD], request[_NAMES] = held[0], names
         return await handler(request)
 

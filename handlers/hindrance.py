@@ -1,5 +1,6 @@
 """Why nothing is sent about an open operation just now: a pause of its provider, or an absence, in words."""
 
+from handlers import words
 from reconcile import absence, limits
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
@@ -20,6 +21,5 @@ def _paused(provider: str, pause: Pause, now: UnixMs) -> str | None:
     if pause.until_ms is None:
         return None
     if limits.may_send(pause, now):
-        return f"{provider} is being left alone but for one request at a time ({pause.reason})."
-    until = rfc3339(pause.until_ms)
-    return f"{provider} is being left alone until {until} ({pause.reason}); nothing is sent to it before."
+        return words.ONE_AT_A_TIME.format(provider=provider, reason=pause.reason)
+    return words.LEFT_ALONE.format(provider=provider, reason=pause.reason, until=rfc3339(pause.until_ms))

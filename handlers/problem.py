@@ -1,7 +1,7 @@
 """Errors as RFC 9457 problem documents: one shape for every refusal, and nothing of our inside in any."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -15,16 +15,20 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _READS: Final = ("GET", "HEAD")
 
 
-def problem(
-    status: int, title: str, detail: str, *, errors: list[dict[str, str]] | None = None, **more: Any
-) -> web.Response:
-    """A problem document as an answer."""
-    document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
-    if errors:
-        document["errors"] = errors
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None
-    body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
-    return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)
+class Refused(Exception):
+    """A call that is refused by a row of the table: `words` fill its braces, `more` stands beside it as fields."""
+
+    def __init__(
+        self,
+        refusal: Refusal,
+        *,
+        more: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **words: Any,
+    ) -> None:
+        self.refusal, self.words = refusal, words
+        self.more, self.headers = dict(more or {}), dict(headers or {})
+        super().__init__(refusal.title)
 
 
 def middleware(log: Any, dice: Dice) -> Any:
@@ -34,6 +38,8 @@ def middleware(log: Any, dice: Dice) -> Any:
     async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
+        except Refused as fault:
+            return _told(fault.refusal, more=fault.more, headers=fault.headers, **fault.words)
         except web.HTTPException as refusal:
             if refusal.status < 400:
                 raise
@@ -54,13 +60,25 @@ def middleware(log: Any, dice: Dice) -> Any:
         except Exception:  # the rim: a fault of ours must not show its inside
             trace_id = dice.trace_id()
             log.exception("request_failed", path=request.path, trace_id=trace_id)
-            return problem(refusals.FAULT.status, refusals.FAULT.title, refusals.FAULT.detail, trace_id=trace_id)
+            return _told(refusals.FAULT, more={"trace_id": trace_id})
 
     return problems
 
 
-def _told(refusal: Refusal, **words: str) -> web.Response:
-    return problem(refusal.status, refusal.title, refusal.detail.format(**words))
+def _told(
+    refusal: Refusal,
+    *,
+    status: int | None = None,
+    more: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    **words: Any,
+) -> web.Response:
+    """A row of the table as a problem document; `status` in place of its own."""
+    status, detail = status or refusal.status, refusal.detail.format(**words)
+    document = {"type": "about:blank", "title": refusal.title, "status": status, "detail": detail, **(more or {})}
+    body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+    headers = {**({"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}), **(headers or {})}
+    return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)
 
 
 def _of_the_client(
@@ -70,24 +88,23 @@ def _of_the_client(
         case RequestInvalid():
             wrong = refusals.WRONG_READ if request.method in _READS else refusals.WRONG_WRITE
             errors = [{"pointer": fault.pointer, "message": fault.message}]
-            return problem(fault.status, wrong.title, wrong.detail.format(fault=fault), errors=errors)
+            return _told(wrong, status=fault.status, more={"errors": errors}, fault=fault)
         case Unreadable():
             return _told(refusals.NO_JSON, reason=fault.reason)
         case KeyReused() | JobHeld():
             held = refusals.KEY_REUSED if isinstance(fault, KeyReused) else refusals.JOB_HELD
-            detail = held.detail.format(operation_id=fault.operation_id)
-            return problem(held.status, held.title, detail, operation_id=fault.operation_id)
+            return _told(held, more={"operation_id": fault.operation_id}, operation_id=fault.operation_id)
         case NotOpen():
             return _told(refusals.NOT_OPEN, fault=str(fault))
 
 
 def _of_aiohttp(request: web.Request, refusal: web.HTTPException) -> web.Response:
-    """What a handler refused in words, and what the router refused without."""
+    """What aiohttp refuses by itself: its router, and its reader of a body that is too large."""
     if isinstance(refusal, web.HTTPMethodNotAllowed):
         allow = refusal.headers["Allow"]
-        answer = _told(refusals.NO_METHOD, method=request.method, allow=allow)
-        answer.headers["Allow"] = allow
-        return answer
-    if isinstance(refusal, web.HTTPNotFound) and request.match_info.http_exception is not None:
+        return _told(refusals.NO_METHOD, headers={"Allow": allow}, method=request.method, allow=allow)
+    if isinstance(refusal, web.HTTPNotFound):
         return _told(refusals.NO_PATH)
-    return problem(refusal.status, refusal.reason, refusal.text or refusal.reason)
+    if isinstance(refusal, web.HTTPRequestEntityTooLarge):
+        return _told(refusals.LARGE_BODY, most=request.client_max_size)
+    return _told(refusals.OTHER, status=refusal.status, reason=refusal.reason)

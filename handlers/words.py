@@ -203,6 +203,11 @@ ASKED: Final[Mapping[str, str]] = {
 INPUT_CALL: Final = "POST /v1/operations/{operation_id}/input gives it, and the job is followed on to its end."
 NO_INPUT_CALL: Final = "It can only be given at {provider} itself: we have no call for it."
 
+# ---- why nothing is sent: the `why` of what is held (an absence is told by reconcile/absence.py) ------------------
+
+LEFT_ALONE: Final = "{provider} is being left alone until {until} ({reason}); nothing is sent to it before."
+ONE_AT_A_TIME: Final = "{provider} is being left alone but for one request at a time ({reason})."
+
 # ---- what to do next -------------------------------------------------------------------------------------------
 
 #: After a start, as long as nobody is asked: what to call, and when.
@@ -229,3 +234,28 @@ LOST_RACE: Final = "The job had ended before the cancel that was asked for took 
 CANCEL_UNCONFIRMED: Final = "The cancel that was asked for was never confirmed."
 MAY_REMAIN: Final = "What may remain: {may_remain}"
 UNCONFIRMED: Final = "That the job ended was told by a webhook and could not be read from {provider} itself."
+
+# ---- streams: what a `gap` says ----------------------------------------------------------------------------------
+
+#: Told as they are: ID stands for each of the reader's own.
+GAP_REMOVED: Final = (
+    "History at these positions was removed, as retention.finished says: it was of operations that had ended. It cannot"
+    " be told any more. Look up what you still hold as open: GET /v1/operations/ID answers 404 for each of those, which"
+    " says nothing of how it ended."
+)
+GAP_OTHER_RECORD: Final = (
+    "This Last-Event-ID lies beyond the newest position: the record is another one than the one that gave it, most"
+    " likely a restored backup. What you were told up to here may not stand in it. Read anew what you hold: GET"
+    " /v1/operations?open=true, and GET /v1/completions for what has ended."
+)
+
+# ---- the inbox: what deciding a notice does ----------------------------------------------------------------------
+
+ACKNOWLEDGED: Final = (
+    "The notice leaves the inbox; nothing else changes, and no request is sent. If the same happens anew, it is told"
+    " again."
+)
+REDELIVERED: Final = (
+    "Each delivery of this operation that was given up is tried anew, at once and then by the same schedule, with the"
+    " same id and the same bytes; the notice leaves the inbox."
+)

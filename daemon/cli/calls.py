@@ -5,6 +5,7 @@ import asyncio
 import getpass
 import json
 import math
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,9 +23,13 @@ from reconcile.given import SPAN_EXAMPLES, span_ms
 _WRONG_USAGE: Final = frozenset({400, 404, 409, 422})
 #: Most that one page of the API holds.
 _PAGE: Final = 500
-#: What the API says of an unknown operation, and how a person does the same.
-_FOR_A_PROGRAM: Final = "GET /v1/operations lists those that there are."
-_FOR_A_PERSON: Final = "`reconciled list` names those that there are."
+#: What the API tells a program to call next where something is not there, and how a person does the same.
+_FOR_A_PERSON: Final = (
+    (re.compile(r"GET /v1/operations lists "), r"`reconciled list` names "),
+    (re.compile(r"GET /v1/operations/([\w-]+) tells "), r"`reconciled show \1` tells "),
+    (re.compile(r"GET /v1/operations/([\w-]+)/items lists "), r"`reconciled items \1` lists "),
+    (re.compile(r"GET /v1/inbox lists "), r"`reconciled inbox` lists "),
+)
 #: Exit statuses of whatever follows an operation, for its help.
 ENDS: Final = (
     "0 succeeded, 1 failed, cancelled, timed out or given up, 3 not ended yet, 4 needs a person, 5 completed with"
@@ -120,8 +125,8 @@ def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) 
     """Tell a refusal; a script that asked for JSON gets the problem document too."""
     if arguments.json:
         print(json.dumps(fault.problem), flush=True)
-    if fault.status == 404:
-        what = what.replace(_FOR_A_PROGRAM, _FOR_A_PERSON)
+    for of_a_program, of_a_person in _FOR_A_PERSON:
+        what = of_a_program.sub(of_a_person, what)
     return told(exits.USAGE if fault.status in _WRONG_USAGE else exits.UNAVAILABLE, what)
 
 

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers import bodies
+from handlers import bodies, refusals
 from handlers.access import client_actor
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
-from handlers.api.query import client_key, count_of, found, take_only, text_of, why_absent
-from handlers.problem import problem
+from handlers.api.query import absent, client_key, count_of, found, take_only, text_of
+from handlers.problem import Refused
+from handlers.quoted import quoted
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
 from reconcile.read_json import MAX_ID_LENGTH
@@ -35,11 +36,6 @@ _CURSOR: Final = re.compile(rf"(\d{{1,16}})\.([0-9a-f]{{{_HASH_DIGITS}}})\.([!-~
 #: Before every end.
 _BEGINNING: Final = Place(0, "0" * _HASH_DIGITS, "-")
 _MODES: Final[Mapping[str, Callable[[Iterable[bool]], bool]]] = {"any": any, "all": all}
-_OTHER_RECORD: Final = (
-    "This cursor was given by another record than this one, most likely by one of which a backup was restored since."
-    " Read again from the beginning, without `after`; what your consumer has claimed it is not given twice, but for"
-    " claims that were made after the backup."
-)
 
 
 class Consumers:
@@ -63,8 +59,7 @@ class Consumers:
             ops = await self._deps.store.consumers.operations(ids)
             for name in ids:
                 if name not in ops:
-                    why = await why_absent(self._deps.store, name)
-                    return problem(404, "Not Found", f"{name}: {why}", operation_id=name)
+                    raise await absent(self._deps.store, name)
             try:
                 async with asyncio.timeout(seconds):
                     while not is_enough() and (newer := await watch.next()) is not None:
@@ -81,7 +76,7 @@ class Consumers:
         seconds = count_of(request, "wait", 0, MAX_WAIT)
         place = _place(text_of(request, "after"))
         if place.position and not await self._deps.store.consumers.knows(place):
-            return problem(410, "The cursor is of another record", _OTHER_RECORD)
+            raise Refused(refusals.OTHER_RECORD)
         page: list[Completion] = []
         try:
             async with asyncio.timeout(seconds or None):
@@ -104,15 +99,14 @@ class Consumers:
         consumer = line_of(object_of(await json_of(request), frozenset({"consumer"})), "consumer", most=MAX_ID_LENGTH)
         key = client_key(request)
         if not op.is_terminal:
-            return self._too_early(op)
+            raise self._too_early(op)
         now = self._deps.clock.now()
         claim = CompletionClaim(op.operation_id, consumer, client_actor(request, consumer), now, key)
         taken = await self._deps.store.consumers.take(claim)
         at = bodies.rfc3339(taken.at)
         told: dict[str, Any] = {"operation_id": op.operation_id, "consumer": consumer, "claimed_at": at}
         if not taken.is_yours:
-            said = f"This completion was claimed for {consumer} on {at}: its one effect is that claim's."
-            return problem(409, "Claimed already", said, **told)
+            raise Refused(refusals.CLAIMED, more=told, consumer=quoted(consumer), at=at)
         return web.json_response({**told, "outcome": op.outcome})
 
     def _completion(self, one: Completion) -> dict[str, Any]:
@@ -122,11 +116,10 @@ class Consumers:
             "operation": self._deps.body(one.operation),
         }
 
-    def _too_early(self, op: Operation) -> web.Response:
+    def _too_early(self, op: Operation) -> Refused:
         body = self._deps.body(op)
-        answer = problem(425, "Too early", f"There is nothing to claim yet. {body['message']}", state=body["state"])
-        answer.headers["Retry-After"] = str(body["poll_after_seconds"])
-        return answer
+        again = {"Retry-After": str(body["poll_after_seconds"])}
+        return Refused(refusals.TOO_EARLY, more={"state": body["state"]}, headers=again, message=body["message"])
 
 
 def _ids(request: web.Request) -> list[str]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from handlers import bodies
+from handlers import bodies, words
 from handlers.api.deps import LocalDeps
 from reconcile.changes import Batch, Told
 from reconcile.history_row import HistoryRow
@@ -14,15 +14,6 @@ from reconcile.model import Operation
 COMMENT: Final = b":\n\n"
 #: Bytes that are sent in one piece. 64 KiB: what the transport holds for a slow reader before it makes us wait.
 MAX_PIECE: Final = 65_536
-_PRUNED: Final = (
-    "History at these positions was removed, as retention.finished says: it was of operations that ended long ago."
-    " GET /v1/operations/{operation_id} answers 404 for each of them. Look up what you still hold as open."
-)
-_OTHER_RECORD: Final = (
-    "This Last-Event-ID lies beyond the newest position: the record is another one than the one that gave it, most"
-    " likely a restored backup. Positions up to here may not be what you were told. Read anew what you hold: GET"
-    " /v1/operations?open=true, and GET /v1/completions for what has ended."
-)
 
 
 def event(name: str, data: Any, position: int | None = None) -> bytes:
@@ -45,13 +36,15 @@ def place(position: int) -> bytes:
 def pruned(first: int, last: int, missing: int, position: int) -> bytes:
     """Positions between these are gone; `position` is the last before which nothing is left to be told."""
     return event(
-        "gap", {"from": first, "to": last, "missing": missing, "reason": "pruned", "message": _PRUNED}, position
+        "gap",
+        {"from": first, "to": last, "missing": missing, "reason": "pruned", "message": words.GAP_REMOVED},
+        position,
     )
 
 
 def other_record(newest: int, position: int | None) -> bytes:
     """The reader's position is of another record."""
-    told = {"from": 1, "to": newest, "missing": None, "reason": "unknown_position", "message": _OTHER_RECORD}
+    told = {"from": 1, "to": newest, "missing": None, "reason": "unknown_position", "message": words.GAP_OTHER_RECORD}
     return event("gap", told, position)
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers import access, bodies
+from handlers import access, bodies, words
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
@@ -22,15 +22,7 @@ MAX_LIMIT: Final = 500
 ACKNOWLEDGE: Final = "acknowledge"
 #: Digits of a time point, unix ms. 16: far beyond any date, and below 64 bits.
 _DIGITS: Final = 16
-_ACKNOWLEDGED: Final = (
-    "The notice leaves the inbox; nothing else changes, and no request is sent. If the same happens anew, it is told"
-    " again."
-)
 REDELIVER: Final = "redeliver"
-_REDELIVERED: Final = (
-    "Each delivery of this operation that was given up is tried anew, at once and then by the same schedule, with the"
-    " same id and the same bytes; the notice leaves the inbox."
-)
 _NOTICE_FIELDS: Final = frozenset({"decision", "by", "reason"})
 
 
@@ -148,9 +140,9 @@ def _notice(notice: Notice) -> dict[str, Any]:
 
 
 def _open_to(notice: Notice) -> list[dict[str, str]]:
-    decisions = [{"decision": ACKNOWLEDGE, "effect": _ACKNOWLEDGED}]
+    decisions = [{"decision": ACKNOWLEDGE, "effect": words.ACKNOWLEDGED}]
     if notice.reason == EXHAUSTED:
-        decisions.insert(0, {"decision": REDELIVER, "effect": _REDELIVERED})
+        decisions.insert(0, {"decision": REDELIVER, "effect": words.REDELIVERED})
     return decisions
 
 

@@ -5,12 +5,16 @@ from typing import Final
 
 from aiohttp import web
 
-from handlers import bodies
+from handlers import bodies, refusals
+from handlers.problem import Refused
+from handlers.quoted import quoted
 from reconcile.errors import RequestInvalid
 from reconcile.given import pointer
 from reconcile.model import Operation
 from reconcile.store.store import Store
 
+#: Characters of an id that names nothing, as it is told again. 64: arbitrary, beyond the length of ours.
+_MOST_TOLD: Final = 64
 #: What the name of a parameter that asks for a label begins with.
 _LABEL: Final = "label."
 
@@ -21,10 +25,10 @@ async def known(store: Store, operation_id: str) -> Operation | None:
 
 
 async def found(store: Store, operation_id: str) -> Operation:
-    """The operation of that id. Raises: HTTPNotFound."""
+    """The operation of that id. Raises: Refused."""
     op = await known(store, operation_id)
     if op is None:
-        raise web.HTTPNotFound(text=await why_absent(store, operation_id))
+        raise await absent(store, operation_id)
     return op
 
 
@@ -33,15 +37,16 @@ async def was_given(store: Store, operation_id: str) -> bool:
     return operation_id.isprintable() and operation_id.isascii() and await store.has_place(operation_id)
 
 
-async def why_absent(store: Store, operation_id: str) -> str:
-    """What to say of an id that names no operation."""
+async def absent(store: Store, operation_id: str) -> Refused:
+    """What is told of an id that names no operation."""
     is_id = operation_id.isprintable() and operation_id.isascii()
     was_pruned = await store.was_pruned(operation_id) if is_id else None
+    more = {"operation_id": operation_id}
     if was_pruned is None:
-        return "There is no operation with this id. Nothing was done. GET /v1/operations lists those that there are."
+        return Refused(refusals.NO_OPERATION, more=more, operation_id=quoted(operation_id, most=_MOST_TOLD))
     if was_pruned.at is None:
-        return "The operation ended and is being removed, as retention.finished says."
-    return f"The operation ended and was removed on {bodies.rfc3339(was_pruned.at)}, as retention.finished says."
+        return Refused(refusals.BEING_REMOVED, more=more, operation_id=operation_id)
+    return Refused(refusals.REMOVED, more=more, operation_id=operation_id, at=bodies.rfc3339(was_pruned.at))
 
 
 def take_only(request: web.Request, *names: str, labels: bool = False) -> None:

@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers import bodies
+from handlers import bodies, refusals
 from handlers.api.deps import LocalDeps
 from handlers.api.query import count_of, cursor_for, found, id_of_cursor, take_only, text_of
+from handlers.problem import Refused
+from handlers.quoted import quoted
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.files import CHUNK
 from reconcile.read_json import read_json
@@ -45,7 +47,8 @@ class Results:
         op = await found(self._deps.store, request.match_info["operation_id"])
         view = await self._deps.store.item(op, request.match_info["item_id"])
         if view is None:
-            raise web.HTTPNotFound(text="The operation has no item with this id; …/items lists those that it has.")
+            item_id = quoted(request.match_info["item_id"])
+            raise Refused(refusals.NO_ITEM, item_id=item_id, operation_id=op.operation_id)
         lines = []
         if op.result is not None:
             places = await self._deps.store.places(op, view.item_id)
@@ -57,8 +60,8 @@ class Results:
         op = await found(self._deps.store, request.match_info["operation_id"])
         if op.result is None:
             is_over = op.is_terminal or op.state in ENDED_REMOTELY
-            why = "No result has been collected." if is_over else "The job has not ended, so there is no result yet."
-            raise web.HTTPNotFound(text=why)
+            why = refusals.NO_RESULT if is_over else refusals.NO_RESULT_YET
+            raise Refused(why, operation_id=op.operation_id)
         answer = web.StreamResponse(
             headers={"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
         )

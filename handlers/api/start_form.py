@@ -11,7 +11,9 @@ from typing import Final, TypeAlias
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from handlers import refusals
 from handlers.api.body import BODY_SECONDS, in_time
+from handlers.problem import Refused
 from reconcile.errors import RequestInvalid
 from reconcile.read_json import JsonValue, read_json
 from reconcile.seams import Clock
@@ -60,7 +62,7 @@ for _category in (BadContentDispositionHeader, BadContentDispositionParam):
 
 
 class StartForm:
-    """One form, read from its beginning to its end, once. Each step raises: HTTPException, RequestInvalid."""
+    """One form, read from its beginning to its end, once. Each step raises: Refused, HTTPException, RequestInvalid."""
 
     def __init__(self, request: web.Request, clock: Clock) -> None:
         self._request = request
@@ -70,7 +72,7 @@ class StartForm:
     async def operation(self) -> JsonValue:
         """The JSON of the first part. Raises also: Unreadable."""
         if self._request.headers.getall("Content-Encoding", ()):
-            raise web.HTTPUnsupportedMediaType(text="Nothing was stored. Send the form without a Content-Encoding.")
+            raise Refused(refusals.CODED_FORM)
         async with in_time(BODY_SECONDS), _readable():
             self._reader = await self._request.multipart()
             part = _the(await self._next(), "operation", _JSON)
@@ -110,7 +112,7 @@ async def _readable() -> AsyncIterator[None]:
 
 
 def _the(part: _Part | None, name: str, kinds: frozenset[str]) -> BodyPartReader:
-    """The part of that name, in plain bytes. Raises: RequestInvalid, HTTPUnsupportedMediaType."""
+    """The part of that name, in plain bytes. Raises: RequestInvalid, Refused."""
     if part is None:
         raise RequestInvalid(f"/{name}", f"the part is missing: {_ORDER}")
     if _name_of(part) != name:
@@ -119,11 +121,9 @@ def _the(part: _Part | None, name: str, kinds: frozenset[str]) -> BodyPartReader
     is_text = not more or "charset" not in more or "utf-8" in more
     is_coded = part.headers.get("Content-Transfer-Encoding", "binary").lower() not in _PLAIN
     if not isinstance(part, BodyPartReader) or kind.strip() not in kinds or not is_text:
-        raise web.HTTPUnsupportedMediaType(
-            text=f"Nothing was stored. Send the part {name} as {_KINDS[name]}, in UTF-8."
-        )
+        raise Refused(refusals.PART_TYPE, name=name, kind=_KINDS[name])
     if is_coded or "Content-Encoding" in part.headers:
-        raise web.HTTPUnsupportedMediaType(text=f"Nothing was stored. Send the part {name} without any encoding.")
+        raise Refused(refusals.CODED_PART, name=name)
     return part
 
 

@@ -156,7 +156,7 @@ async def test_result_gives_the_bytes_as_they_are(
 async def test_a_result_that_is_not_there_leaves_no_file(ground: Ground, shell: Shell, tmp_path: Path) -> None:
     operation = await ground.operation("observing", JOB)
     assert await shell.run("result", operation, "-o", str(tmp_path / "out")) == 2
-    assert "The job has not ended, so there is no result yet." in shell.err
+    assert f"so there is no result yet. Do not report success. `reconciled show {operation}` tells" in shell.err
     assert names_in(tmp_path) == ["state"]
     assert await shell.run("result", operation, "-o", str(tmp_path / "no" / "out")) == 2
     assert "cannot be written" in shell.err

@@ -259,9 +259,7 @@ async def test_wait_for_all_is_meant_where_nothing_is_said(ground: Ground, shell
 async def test_a_wait_for_one_that_does_not_exist_names_it(ground: Ground, shell: Shell) -> None:
     operation = await ground.operation("succeeded", JOB)
     assert await shell.run("wait", operation, "op_none") == exits.USAGE
-    told = (
-        "op_none: There is no operation with this id. Nothing was done. `reconciled list` names those that there are."
-    )
+    told = "There is no operation 'op_none'. Nothing was done. `reconciled list` names those that there are."
     assert told in shell.err
 
 
@@ -282,7 +280,7 @@ async def test_claim_is_0_once_for_each_consumer_and_1_after(ground: Ground, she
     assert "mailer" in shell.out
     assert await shell.run(*command) == exits.CLAIMED_ALREADY == 1
     assert shell.out == ""
-    assert "claimed for mailer on 2026-11-29T12:00:00.000Z" in shell.err
+    assert "claimed for 'mailer' on 2026-11-29T12:00:00.000Z" in shell.err
     assert await shell.run(*command, "--json") == 1
     assert strict_json(shell.out.encode())["status"] == 409
     assert await shell.run("claim", operation, "--consumer", "reports") == 0

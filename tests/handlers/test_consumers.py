@@ -134,7 +134,7 @@ async def test_an_unknown_one_is_404_by_name(tmp_path: Path) -> None:
         answer = await ground.api("GET", many(ended, "op_never", wait=20))
         assert answer.status == 404
         assert answer.json()["operation_id"] == "op_never"
-        assert answer.json()["detail"].startswith("op_never: There is no operation with this id.")
+        assert answer.json()["detail"].startswith("There is no operation 'op_never'. Nothing was done.")
         ground.clock.advance(11 * DAY)
         await ground.daemon.upkeep._round(asyncio.Event())
         answer = await ground.api("GET", many(ended))

@@ -139,10 +139,14 @@ async def test_what_was_accepted_says_despite_what_and_no_count_of_none(ground: 
 async def test_a_result_that_is_asked_for_too_early_says_that_the_job_has_not_ended(ground: Ground) -> None:
     operation = await ground.operation("observing", JOB)
     answer = await ground.api("GET", f"/v1/operations/{operation}/result")
-    assert (answer.status, answer.json()["detail"]) == (404, "The job has not ended, so there is no result yet.")
+    assert answer.status == 404
+    assert answer.json()["detail"] == (
+        "No end of the job has been seen, so there is no result yet. Do not report success."
+        f" GET /v1/operations/{operation} tells how it stands."
+    )
     await ground.apply(operation, JobRead(Observation("failed", remote_job_id=JOB)))
     answer = await ground.api("GET", f"/v1/operations/{operation}/result")
-    assert answer.json()["detail"] == "No result has been collected."
+    assert "No result of this operation has been collected." in answer.json()["detail"]
 
 
 ENDS = {

@@ -37,13 +37,14 @@ async def test_a_pruned_operation_is_404_in_words_that_say_when_and_why(tmp_path
         for path in ("", "/history", "/observations", "/items", "/items/a", "/result"):
             answer = await ground.api("GET", f"/v1/operations/{ended}{path}")
             assert answer.status == 404
-            assert answer.json()["detail"] == (
-                "The operation ended and was removed on 2026-12-09T12:00:00.000Z, as retention.finished says."
+            assert answer.json()["detail"].startswith(
+                f"The operation {ended} had ended, and was removed on 2026-12-09T12:00:00.000Z, as retention.finished"
+                " says. How it ended can not be told any more."
             )
         said = {"by": "me", "reason": "r", "effect": "e"}
         assert (await ground.api("POST", f"/v1/operations/{ended}/cancel", body=said)).status == 404
         never = await ground.api("GET", "/v1/operations/op_never")
-        assert never.json()["detail"].startswith("There is no operation with this id.")
+        assert never.json()["detail"].startswith("There is no operation 'op_never'.")
 
 
 async def test_one_that_leaves_is_404_too(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ async def test_one_that_leaves_is_404_too(tmp_path: Path) -> None:
     async with running(tmp_path / "state", sections=SECTIONS, seed=2) as ground:
         answer = await ground.api("GET", f"/v1/operations/{ended}")
         assert answer.status == 404
-        assert answer.json()["detail"] == "The operation ended and is being removed, as retention.finished says."
+        assert f"The operation {ended} had ended, and is being removed, as" in answer.json()["detail"]
         assert (await ground.get("/v1/operations"))["operations"] == []
         assert (await ground.get("/v1/status"))["operations"] == {}
 
