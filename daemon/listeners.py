@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import warnings
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -20,6 +21,7 @@ from daemon import unix_socket
 from daemon.addresses import Listener, SocketPath
 from daemon.config import Config
 from handlers.access import SOCKET_HOSTS, own_hosts
+from handlers.api.start_form import WARNED_OF
 from reconcile.errors import ConfigError
 
 #: Seconds that requests under way at a stop get to end; waits are cut off and may be asked again.
@@ -31,6 +33,15 @@ HEADER_SECONDS: Final = 10
 #: Seconds that the unread rest of a public request is read on after the answer. 1: enough for the answer to arrive
 #: before the connection is reset; whoever drips on gets no more of us.
 LINGER_SECONDS: Final = 1
+
+
+def raise_what_aiohttp_warns_of() -> None:
+    """Of a form's header that it cannot read it warns, on stderr in the stranger's words; our reader catches it.
+
+    Holds for the whole process, so that it is said once, where a daemon is set up in one.
+    """
+    for category in WARNED_OF:
+        warnings.filterwarnings("error", category=category)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from daemon.assembly import Daemon, assemble
 from daemon.config import Config, warnings_of
 from daemon.limits import LoopErrors, raise_file_limit
-from daemon.listeners import hosts_of, listen, make_runner, taken
+from daemon.listeners import hosts_of, listen, make_runner, raise_what_aiohttp_warns_of, taken
 from daemon.notify import Notifier
 from daemon.rooms import Seams
 from daemon.version import version
@@ -57,6 +57,7 @@ async def serve(
     """
     os.umask(0o077)  # whatever is made here is its owner's alone (S25)
     raise_file_limit()
+    raise_what_aiohttp_warns_of()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(LoopErrors(seams.log, seams.clock))
     lock = StateLock(config.state_dir)

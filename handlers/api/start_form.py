@@ -3,9 +3,8 @@
 The second is passed on as it comes and never held. Names of files, in the form's own headers, are not looked at.
 """
 
-import warnings
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeAlias
 
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader, web
@@ -41,24 +40,14 @@ _JSON_LINES: Final = _ANY | {
 _PLAIN: Final = frozenset({"binary", "8bit", "7bit"})
 _KINDS: Final = {"operation": "application/json", "input": "application/jsonl"}
 _ORDER: Final = "the form has two parts, operation and then input"
-#: What aiohttp's reader raises for a form that is none.
-_BROKEN: Final = (
-    ValueError,
-    RuntimeError,
-    AssertionError,
-    LookupError,
-    HttpProcessingError,
-    web.RequestPayloadError,
-    BadContentDispositionHeader,
-    BadContentDispositionParam,
-)
+#: What aiohttp only warns of, on stderr and in the stranger's words, until whoever sets up the process has it raised.
+WARNED_OF: Final = (BadContentDispositionHeader, BadContentDispositionParam)
+#: What aiohttp's reader raises for a form that is none. Nothing but that reader runs where these are caught, else a
+#: fault of ours would be told as the sender's.
+_BROKEN: Final = (ValueError, RuntimeError, HttpProcessingError, web.RequestPayloadError, *WARNED_OF)
 #: Characters of a foreign part's name that are told. Arbitrary.
 _MOST_NAMED: Final = 64
 _Part: TypeAlias = BodyPartReader | MultipartReader
-
-# aiohttp warns of a header that it cannot read, on stderr in the stranger's words, and remembers each; here it raises.
-for _category in (BadContentDispositionHeader, BadContentDispositionParam):
-    warnings.filterwarnings("error", category=_category)
 
 
 class StartForm:
@@ -75,7 +64,7 @@ class StartForm:
             raise Refused(refusals.CODED_FORM)
         async with in_time(BODY_SECONDS), _readable():
             self._reader = await self._request.multipart()
-            part = _the(await self._next(), "operation", _JSON)
+        part = _the(await self._next(BODY_SECONDS), "operation", _JSON)
         async with in_time(BODY_SECONDS), _readable():
             data = bytes(await part.read())
         return read_json(data)
@@ -83,26 +72,32 @@ class StartForm:
     async def input(self) -> AsyncIterator[bytes]:
         """The bytes of the second part, as they come; its end comes only where the form ends whole."""
         ends_at = self._clock.monotonic() + INPUT_SECONDS
-        async with in_time(BODY_SECONDS), _readable():
-            part = _the(await self._next(), "input", _JSON_LINES)
+        part = _the(await self._next(BODY_SECONDS), "input", _JSON_LINES)
         while not part.at_eof():
             async with in_time(min(IDLE_SECONDS, ends_at - self._clock.monotonic())), _readable():
                 chunk = await part.read_chunk(_CHUNK)
             if chunk:
                 yield bytes(chunk)
-        async with in_time(IDLE_SECONDS), _readable():
-            if (another := await self._next()) is not None:
-                raise RequestInvalid("", f"{_ORDER}; after them comes {_named(another)}")
+        if (another := await self._next(IDLE_SECONDS)) is not None:
+            raise RequestInvalid("", f"{_ORDER}; after them comes {_named(another)}")
 
-    async def _next(self) -> _Part | None:
+    async def _next(self, seconds: float) -> _Part | None:
         if self._reader is None:
-            raise ValueError("the operation comes first")
-        return await self._reader.next()
+            raise RuntimeError("the operation comes first")
+        async with in_time(seconds), _readable():
+            return await self._reader.next()
 
 
 @asynccontextmanager
 async def _readable() -> AsyncIterator[None]:
-    """What the form's reader cannot make out is the sender's fault. Raises: RequestInvalid."""
+    """Around aiohttp's reader alone: what it cannot make out is the sender's fault. Raises: RequestInvalid."""
+    with _spelled():
+        yield
+
+
+@contextmanager
+def _spelled() -> Iterator[None]:
+    """The same, where nothing is waited for."""
     try:
         yield
     except _BROKEN as fault:
@@ -128,7 +123,9 @@ def _the(part: _Part | None, name: str, kinds: frozenset[str]) -> BodyPartReader
 
 
 def _name_of(part: _Part) -> str | None:
-    return part.name if isinstance(part, BodyPartReader) else None
+    """What its header calls it, which aiohttp reads only now. Raises: RequestInvalid."""
+    with _spelled():
+        return part.name if isinstance(part, BodyPartReader) else None
 
 
 def _named(part: _Part) -> str:

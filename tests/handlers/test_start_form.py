@@ -357,10 +357,27 @@ async def test_garbage_of_any_shape_is_never_a_fault_of_ours(ground: Ground) -> 
     assert {path.name for path in (ground.folder / "spool").iterdir()} == named
 
 
+@pytest.mark.parametrize("fault", [ValueError, RuntimeError, LookupError, AssertionError])
+async def test_a_fault_of_ours_is_not_told_as_the_senders(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
+) -> None:
+    """What aiohttp's reader raises is caught around that reader alone."""
+
+    def broken(*_: Any) -> Any:
+        raise fault("a fault of ours")
+
+    monkeypatch.setattr(start_form, "_the", broken)
+    assert_problem(await post(ground, WHOLE), 500)
+    assert nothing_was_begun(ground)
+
+
 def test_a_header_that_cannot_be_read_is_a_fault_and_no_line_on_stderr() -> None:
     """In a process of its own, since pytest has warnings raised anyway."""
     code = (
-        "import handlers.api.start_form; from aiohttp.multipart import parse_content_disposition as parse\n"
+        "import warnings; from daemon.listeners import raise_what_aiohttp_warns_of\n"
+        "assert 'BadContentDisposition' not in str(warnings.filters), 'an import changed the process'\n"
+        "raise_what_aiohttp_warns_of()\n"
+        "from aiohttp.multipart import parse_content_disposition as parse\n"
         "for wrong in ('form-data; nam', \"form-data; name*=utf-16''%ff\"):\n"
         "    try: parse(wrong)\n"
         "    except RuntimeWarning: print('raised')\n"
