@@ -5,14 +5,15 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from handlers import access, bodies, words
+from handlers import access, bodies, refusals, words
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
 from handlers.api.query import count_of, cursor_for, id_of_cursor, known, take_only, was_given
-from handlers.api.wishes import MAX_REASON, decided
-from reconcile.errors import NotOpen, RequestInvalid
-from reconcile.model import Operation
+from handlers.api.wishes import MAX_REASON, decided_on
+from handlers.problem import Refused
+from reconcile.errors import RequestInvalid
+from reconcile.model import Operation, UnixMs
 from reconcile.notice import Notice
 from reconcile.read_json import MAX_ID_LENGTH, JsonValue
 from reconcile.store.deliveries import EXHAUSTED, Redelivery
@@ -53,26 +54,25 @@ class Inbox:
         take_only(request)
         entry_id = request.match_info["entry_id"]
         op = await known(self._deps.store, entry_id)
-        given = await json_of(request)
         if op is not None:
-            said = decided(given)
-            actor = access.person_actor(request, said.by)
-            return web.json_response(self._deps.body(await self._deps.desk.decide(op, said, actor=actor)))
-        decision, by, reason = _decided(given)
+            return await decided_on(self._deps, request, op)
+        decision, by, reason = _decided(await json_of(request))
         by = access.signed(request, by)  # a notice has no history, and its own row says who took it off
         now = self._deps.clock.now()
-        if decision == REDELIVER:
-            is_done = await self._deps.store.deliveries.redeliver(Redelivery(entry_id, by, reason, now))
-        else:
-            is_done = await self._deps.store.acknowledge(entry_id, by=by, because=reason, at=now)
-        if not is_done and decision == REDELIVER:
-            raise NotOpen("no notice of this id waits in the inbox whose deliveries could be tried anew")
-        if not is_done:
-            raise NotOpen("no notice of this id waits in the inbox: it was acknowledged, is over, or never was there")
-        event = "callback_redelivered" if decision == REDELIVER else "notice_acknowledged"
-        self._deps.log.info(event, notice_id=entry_id, by=by, reason=reason)
+        do = self._redeliver if decision == REDELIVER else self._acknowledge
+        await do(entry_id, by, reason, now)
         at = bodies.rfc3339(now)
         return web.json_response({"id": entry_id, "decision": decision, "by": by, "reason": reason, "at": at})
+
+    async def _acknowledge(self, notice_id: str, by: str, reason: str, now: UnixMs) -> None:
+        if not await self._deps.store.acknowledge(notice_id, by=by, because=reason, at=now):
+            raise Refused(refusals.NO_NOTICE)
+        self._deps.log.info("notice_acknowledged", notice_id=notice_id, by=by, reason=reason)
+
+    async def _redeliver(self, notice_id: str, by: str, reason: str, now: UnixMs) -> None:
+        if not await self._deps.store.deliveries.redeliver(Redelivery(notice_id, by, reason, now)):
+            raise Refused(refusals.NOTHING_TO_REDELIVER)
+        self._deps.log.info("callback_redelivered", notice_id=notice_id, by=by, reason=reason)
 
     async def _after_cursor(self, request: web.Request, limit: int) -> tuple[list[Notice], str | None]:
         """The next notices after the cursor, and the question after which the questions follow."""

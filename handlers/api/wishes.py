@@ -57,9 +57,7 @@ class Wishes:
         """POST: 200 and the body once the decision is done; 409 where it is not open."""
         take_only(request)
         op = await found(self._deps.store, request.match_info["operation_id"])
-        said = decided(await json_of(request))
-        actor = access.person_actor(request, said.by)
-        return web.json_response(self._deps.body(await self._deps.desk.decide(op, said, actor=actor)))
+        return await decided_on(self._deps, request, op)
 
     def _taken(self, op: Operation) -> web.Response:
         body = self._deps.body(op)
@@ -68,7 +66,14 @@ class Wishes:
         return web.json_response(body, status=202, headers=headers)
 
 
-def decided(given: JsonValue) -> Decided:
+async def decided_on(deps: LocalDeps, request: web.Request, op: Operation) -> web.Response:
+    """The request's decision about `op`, done. Raises: NotOpen, Refused, RequestInvalid, Unreadable, StoreError."""
+    said = _decided(await json_of(request))
+    actor = access.person_actor(request, said.by)
+    return web.json_response(deps.body(await deps.desk.decide(op, said, actor=actor)))
+
+
+def _decided(given: JsonValue) -> Decided:
     """A decision's body. Raises: RequestInvalid, naming the field by JSON pointer."""
     body = object_of(given, _DECISION)
     word = line_of(body, "decision", most=MAX_ID_LENGTH)
