@@ -3,10 +3,10 @@
 from typing import Final
 
 from handlers import questions, words
-from handlers.quoted import quoted
 from handlers.words import Situation
 from reconcile.contract import Contract
 from reconcile.model import Operation
+from reconcile.quoted import quoted
 from reconcile.states import CANCELLING, CREATING, REASON_OF, WATCHING, State
 
 #: Ends that the job came to by itself.
@@ -27,8 +27,7 @@ def message(
     if op.is_terminal:
         return " ".join([_told(op, situation(op), held), *_of_the_end(op)]) + _page(op, contract)
     if op.state in REASON_OF:
-        what = questions.unasked(op) or questions.asked(op, contract)
-        return f"{what} {words.GIVE if op.state is State.BLOCKED else words.DECIDE}"
+        return f"{questions.asked(op, contract)} {questions.what_next(op, contract)}"
     next_step = (words.CALL if is_start else words.GO_ON).format(
         operation_id=op.operation_id, seconds=_counted(poll_after, "second")
     )

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from handlers import words
-from handlers.quoted import quoted
 from reconcile.contract import Contract
 from reconcile.model import Absence, Operation
-from reconcile.states import REASON_OF
+from reconcile.quoted import quoted
+from reconcile.states import REASON_OF, State
 
 #: What asks because a time-out passed: there the provider's own status page may tell more (C1).
 _TIMED_OUT: Final = frozenset(
@@ -19,6 +19,8 @@ _SHOWN: Final[Mapping[str, str]] = {
     "input": "result_timed_out",
     "promise_broken": "result_validation_failed",
 }
+#: Questions that say by themselves what led to them.
+_TELLS_WHAT_LED_TO_IT: Final = frozenset({"promise_broken", *Absence})
 
 
 def reason(op: Operation) -> str:
@@ -28,28 +30,33 @@ def reason(op: Operation) -> str:
 
 def asked(op: Operation, contract: Contract | None) -> str:
     """What an operation that asks wants to know."""
-    takes_input = contract is not None and contract.takes_input
-    how_to_give = words.INPUT_CALL if takes_input else words.NO_INPUT_CALL
+    how_to_give = words.INPUT_CALL if takes_input(contract) else words.NO_INPUT_CALL
     question = words.ASKED[_kept(op)].format(
         provider=op.provider,
         how_to_give=how_to_give.format(operation_id=op.operation_id, provider=op.provider),
         broken=_broken(op),
+        absence=_led_to_it(op),  # told in words of ours alone; anything else may hold words of the provider's
     )
     return f"{question}{status_page(op, contract)}" if _kept(op) in _TIMED_OUT else question
 
 
 def told(op: Operation, contract: Contract | None) -> str:
     """The same, with what led to it."""
-    if not _led_to_it(op) or _kept(op) == "promise_broken":
+    if not _led_to_it(op) or _kept(op) in _TELLS_WHAT_LED_TO_IT:
         return asked(op, contract)
-    # An absence is told in words of ours alone; anything else may hold words of the provider's.
-    led_to_it = _led_to_it(op) if _is_absence(op) else quoted(_led_to_it(op))
-    return f"{asked(op, contract)} {words.LED_TO_IT.format(led_to_it=led_to_it)}"
+    return f"{asked(op, contract)} {words.LED_TO_IT.format(led_to_it=quoted(_led_to_it(op)))}"
 
 
-def unasked(op: Operation) -> str | None:
-    """Where nothing may be asked about the job as the configuration stands: what puts that right."""
-    return f"{_led_to_it(op)}." if _is_absence(op) else None
+def what_next(op: Operation, contract: Contract | None) -> str:
+    """Who is to do something about an operation that asks."""
+    if op.state is not State.BLOCKED:
+        return words.DECIDE
+    return words.GIVE if takes_input(contract) else words.GIVE_THERE
+
+
+def takes_input(contract: Contract | None) -> bool:
+    """Whether a job's input can be given by a call of ours."""
+    return contract is not None and contract.takes_input
 
 
 def status_page(op: Operation, contract: Contract | None) -> str:
@@ -70,7 +77,3 @@ def _kept(op: Operation) -> str:
 
 def _led_to_it(op: Operation) -> str:
     return op.attention.message.rstrip(".") if op.attention is not None else ""
-
-
-def _is_absence(op: Operation) -> bool:
-    return op.attention is not None and op.attention.reason in set(Absence)

@@ -4,7 +4,8 @@ An agent that reads only the detail must know whether anything happened and whet
 of the local API has sentences of refusal: whoever refuses names a row of this table and what fills its braces. The
 names of fields in `errors` are told where they are checked. tests/handlers/words.txt holds all of it, to be read.
 
-What a stranger may have written comes within single quotes (quoted.py), so that no sentence here has an apostrophe.
+What a stranger may have written comes within single quotes (reconcile/quoted.py), so that no sentence here has an
+apostrophe.
 """
 
 from dataclasses import dataclass

@@ -4,8 +4,9 @@ A message is what is so, from the table, and what to do next, from below it. The
 message about an operation that has not ended can be quoted as its success, and so that each end is called what it was.
 tests/handlers/words.txt holds all of them filled in, for whoever reads them as text.
 
-Names in braces are filled by message.py; what a stranger may have written comes within single quotes (quoted.py), and
-no sentence here has an apostrophe of its own, so that where such words end is never in doubt.
+Names in braces are filled by message.py; what a stranger may have written comes within single quotes
+(reconcile/quoted.py), and no sentence here has an apostrophe of its own, so that where such words end is never in
+doubt.
 """
 
 from collections.abc import Mapping
@@ -180,8 +181,8 @@ ASKED: Final[Mapping[str, str]] = {
     ),
     "errors": "The job at {provider} can no longer be read; it may still be running.",
     "gone": ("{provider} says that it does not know the job any more; that tells nothing of how it ended."),
-    "provider_missing": ("The job at {provider} is not read as the configuration stands; it may still be running."),
-    "provider_moved": ("The job at {provider} is not read as the configuration stands; it may still be running."),
+    "provider_missing": "{absence}. The job at {provider} may still be running.",
+    "provider_moved": "{absence}. The job at {provider} may still be running.",
     "result_timed_out": "No end was seen in time; the job at {provider} may still be running.",
     "result": ("No end was seen before the result deadline; the job at {provider} may still be running."),
     "input": ("Nobody gave the input in time; the job at {provider} may still be waiting for it, or running."),
@@ -221,6 +222,7 @@ DECIDE: Final = (
     " that are open are listed under `attention`."
 )
 GIVE: Final = "The work is NOT complete: do not report success. Give the input, or cancel it."
+GIVE_THERE: Final = "The work is NOT complete: do not report success. Give the input there, or cancel it here."
 
 # ---- what is added ---------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from reconcile.contract import Contract
 from reconcile.model import ENDS, SAYS_DONE, Absence, Operation, VerdictKind
+from reconcile.quoted import quoted
 from reconcile.states import State
 
 
@@ -189,6 +190,11 @@ def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
 
 def _is_absent(op: Operation) -> bool:
     return op.attention is not None and op.attention.reason in set(Absence)
+
+
+def job_held_by(job_id: str, holder: str) -> str:
+    """Why a job that a person named cannot be held."""
+    return f"the job {quoted(job_id)} is held by {holder} already"
 
 
 def has_waiting_cancel(op: Operation) -> bool:

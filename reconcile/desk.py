@@ -86,4 +86,9 @@ class Desk:
     def _refuse_unknown(self, op: Operation) -> None:
         """A provider that is only missing has a contract all the same: the one of its kind."""
         if op.provider not in self._peers:
-            raise NotOpen(f"nobody knows the kind of the provider {op.provider}, so that nothing is done for it")
+            raise NotOpen(unknown_provider(op.provider))
+
+
+def unknown_provider(provider: str) -> str:
+    """Why nothing can be asked of an operation whose provider is of no known kind."""
+    return f"nobody knows the kind of the provider {provider}, so nothing can be asked of it"

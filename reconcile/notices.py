@@ -1,14 +1,19 @@
 """What people are told without being asked anything: which conditions stand now, each as a notice. Pure.
 
 A condition is looked at as it is, again and again, never counted up from events: what is not found any more is over.
+
+Each sentence says what is so, what was not done, and what to do next; a provider's words are quoted. They are read in
+tests/handlers/words.txt, with all else that people and agents are told (absence.py has two more).
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from reconcile import health
 from reconcile.limits import NOT_ACCEPTED, Pause
-from reconcile.model import Operation, UnixMs
+from reconcile.model import JsonObject, Operation, UnixMs
 from reconcile.notice import Notice
+from reconcile.quoted import quoted
 
 #: A pause is told once it lasts, or will last, so long, ms: a provider that says "in a minute" needs nobody. 5 min:
 #: arbitrary, the longest wait between two probes.
@@ -36,14 +41,18 @@ def of_pause(provider: str, pause: Pause, now: UnixMs) -> Notice | None:
     if pause.reason == "credentials_refused":
         told = (
             f"{provider} refuses the key (401). Nothing is sent but a probe now and then. No job fails by it, but a"
-            " create that is not accepted by its deadline does. Put the right key in place and restart."
+            " create that is not accepted by its deadline does. Put the right key in place and start the daemon again."
         )
         return Notice("credentials_refused", pause.opened_at_ms, told, provider, evidence=evidence)
-    told = f"{provider} is being left alone ({pause.reason}); a probe now and then finds out when it is back."
+    told = (
+        f"{provider} is being left alone ({pause.reason}): nothing is sent to it but a probe now and then, which"
+        " finds out when it is back. What waits for it waits on, and its deadlines run. If this lasts, look at the"
+        " status page of the provider."
+    )
     if pause.reason == NOT_ACCEPTED:
         told = (
-            f"{provider} does not accept creates (402, 403, 404 or 405): the account, the key's rights or base_url."
-            " No job was made; the same creates are sent again until their deadlines."
+            f"{provider} does not accept creates (402, 403, 404 or 405). No job was made; the same creates are sent"
+            " again until their deadlines. Look at the account, at the rights of the key, and at base_url."
         )
     return Notice("provider_paused", pause.opened_at_ms, told, provider, evidence=evidence)
 
@@ -54,9 +63,13 @@ def of_result(op: Operation, now: UnixMs) -> Notice | None:
         return None
     is_over = op.results_kept_until <= now
     told = (
-        f"{op.provider} {'has dropped' if is_over else 'will soon drop'} the result of {op.remote_job_id}, which is not"
-        f" collected ({op.state})."
+        f"{op.provider} {'has dropped' if is_over else 'will soon drop'} the result of the job"
+        f" {quoted(op.remote_job_id or '')}, and it is NOT collected: the operation is {op.state}."
     )
+    if is_over:
+        told += " It cannot be fetched there any more. Look at the operation for what can still be decided."
+    else:
+        told += " Look at the operation: decide what it asks, or see to it that the provider can be reached again."
     return Notice("result_expiring", now, told, operation_id=op.operation_id, evidence={"until": op.results_kept_until})
 
 
@@ -78,7 +91,8 @@ def of_disk(free: int, now: UnixMs) -> Notice | None:
     if free >= LOW_DISK_BYTES:
         return None
     told = (
-        "Less than 1 GiB is free where the state directory is. When it is full, starts and webhooks are answered 503."
+        "Less than 1 GiB is free where the state directory is. When it is full, starts and webhooks are answered 503;"
+        " nothing that was acknowledged is lost. Make room there."
     )
     return Notice("disk_low", now, told)
 
@@ -91,6 +105,28 @@ def of_clock(step_ms: int, now: UnixMs) -> Notice:
         way, then = "back", "so some may pass late by as much. Waits longer than usual were cut, so no read is delayed"
     told = (
         f"The wall clock went {way} by {abs(step_ms) // 1000} s (set by hand or by NTP, or the machine slept)."
-        f" Deadlines are wall time, {then}."
+        f" Deadlines are wall time, {then}. Check that the machine keeps its time."
     )
     return Notice("clock_stepped", now, told, evidence={"by_seconds": step_ms // 1000})
+
+
+def of_contradiction(operation_id: str, reason: str, now: UnixMs) -> Notice:
+    """Something that does not fit what stands; `reason` may hold words of the provider's."""
+    told = (
+        f"What was told of {operation_id} does not fit its record: {quoted(reason)}. It was kept, and nothing was moved"
+        " by it. Look at the history of the operation, and at the job at the provider, before you act on either."
+    )
+    return Notice("contradiction", now, told, operation_id=operation_id)
+
+
+def of_given_up(operation_id: str, given_up: Sequence[JsonObject], now: UnixMs) -> Notice:
+    """Deliveries of an operation that nobody took, the newest last: each with callback, type, attempts, last_error."""
+    newest: Any = given_up[-1]
+    tried = "1 time" if newest["attempts"] == 1 else f"{newest['attempts']} times"
+    many = f" ({len(given_up)} in all)" if len(given_up) > 1 else ""
+    told = (
+        f"The callback {newest['callback']} did not take {newest['type']} of {operation_id}: tried {tried}, the last"
+        f" came to {newest['last_error']}{many}. It is not tried again by itself; the operation is not touched by it."
+        " Look at who should take it, then decide `redeliver`."
+    )
+    return Notice("callback_exhausted", now, told, operation_id=operation_id, evidence={"deliveries": list(given_up)})

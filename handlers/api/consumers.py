@@ -15,9 +15,9 @@ from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
 from handlers.api.query import absent, client_key, count_of, found, take_only, text_of
 from handlers.problem import Refused
-from handlers.quoted import quoted
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
+from reconcile.quoted import quoted
 from reconcile.read_json import MAX_ID_LENGTH
 from reconcile.store.completion_claims import CompletionClaim
 from reconcile.store.consumers import Completion, Place

@@ -7,10 +7,10 @@ from aiohttp import web
 
 from handlers import bodies, refusals
 from handlers.problem import Refused
-from handlers.quoted import quoted
 from reconcile.errors import RequestInvalid
 from reconcile.given import pointer
 from reconcile.model import Operation
+from reconcile.quoted import quoted
 from reconcile.store.store import Store
 
 #: Characters of an id that names nothing, as it is told again. 64: arbitrary, beyond the length of ours.

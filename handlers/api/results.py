@@ -10,9 +10,9 @@ from handlers import bodies, refusals
 from handlers.api.deps import LocalDeps
 from handlers.api.query import count_of, cursor_for, found, id_of_cursor, take_only, text_of
 from handlers.problem import Refused
-from handlers.quoted import quoted
 from reconcile.errors import RequestInvalid, Unreadable
 from reconcile.files import CHUNK
+from reconcile.quoted import quoted
 from reconcile.read_json import read_json
 from reconcile.states import ENDED_REMOTELY
 from reconcile.store.items import OUTCOMES

@@ -10,6 +10,7 @@ from reconcile.decisions import NAMES_A_JOB, Decision, Offer, end_by_accept, has
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAsked, PersonDecided
 from reconcile.model import SAYS_DONE, Operation, RemoteError, Summary, UnixMs, Verdict, VerdictKind
+from reconcile.quoted import quoted
 from reconcile.rules.creating import send_a_waiting_cancel
 from reconcile.rules.ending import error_of
 from reconcile.rules.wishes import cancel_asked
@@ -52,7 +53,7 @@ def _misnamed_job(op: Operation, evidence: PersonDecided) -> str | None:
         return f"{decision} needs a remote_job_id"
     shown = _jobs_shown(op)
     if decision is Decision.CHOOSE_JOB and len(shown) > 1 and job_id not in shown:
-        return f"{decision} takes one of the jobs that stand for this operation: {', '.join(shown)}"
+        return f"{decision} takes one of the jobs that stand for this operation: {', '.join(map(quoted, shown))}"
     return None
 
 

@@ -15,6 +15,7 @@ from reconcile.evidence import (
 )
 from reconcile.intents import CancelIntent, InputIntent
 from reconcile.model import Operation
+from reconcile.quoted import quoted
 from reconcile.rules.ending import ended_as
 from reconcile.rules.observing import apply_read, is_of_another_job
 from reconcile.rules.waiting import deadline_after_a_try, input_may_have_arrived, is_unsent
@@ -44,9 +45,11 @@ def _over(op: Operation) -> str:
     """Why there is nothing to cancel any more."""
     if op.state in GIVEN_UP:
         return f"the operation has ended as {op.state}; nothing is sent to its job any more"
+    if op.state in TERMINAL and op.remote_job_id is None:
+        return f"the operation has ended as {op.state}, and no job of it is known"
     if op.state in TERMINAL:
         return f"the job has ended, and the operation with it as {op.state}"
-    return f"the job has ended as {ended_as(op)}; the operation is {op.state}"
+    return f"the job has ended, in its word {quoted(ended_as(op))}; the operation is {op.state} and NOT complete"
 
 
 def _take_cancel(draft: Draft, evidence: CancelAsked) -> None:

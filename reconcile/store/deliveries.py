@@ -15,6 +15,7 @@ from reconcile.callback import CallbackEvent, Fate
 from reconcile.intents import CallbackWish
 from reconcile.model import UnixMs
 from reconcile.notice import Notice
+from reconcile.notices import of_given_up
 from reconcile.store import notices
 from reconcile.store.reading import Reader
 from reconcile.store.writer import Done, GroupCommit, Kind
@@ -205,14 +206,7 @@ def _notice(connection: sqlite3.Connection, operation_key: int, now: UnixMs) -> 
         dict(zip(("delivery_id", "callback", "type", "attempts", "last_status", "last_error"), row, strict=True))
         for row in connection.execute(_EXHAUSTED_OF, (operation_key,))
     ]
-    newest = given_up[-1]
-    tried = "1 time" if newest["attempts"] == 1 else f"{newest['attempts']} times"
-    many = f" ({len(given_up)} in all)" if len(given_up) > 1 else ""
-    message = (
-        f"The callback {newest['callback']} did not take {newest['type']} of {operation_id}: tried {tried}, the last"
-        f" came to {newest['last_error']}{many}. It is not tried again by itself; the operation is not touched by it."
-    )
-    return Notice(EXHAUSTED, now, message, operation_id=operation_id, evidence={"deliveries": given_up})
+    return of_given_up(operation_id, given_up, now)
 
 
 def _cut(connection: sqlite3.Connection, cut: Cut) -> Done:

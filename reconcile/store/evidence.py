@@ -14,6 +14,7 @@ from typing import Any, Final
 from reconcile import health
 from reconcile.callback import CallbackEvent
 from reconcile.contract import GONE_RUN_READS
+from reconcile.decisions import job_held_by
 from reconcile.errors import IllegalTransition, WriteRefused
 from reconcile.evidence import (
     Accepted,
@@ -29,6 +30,7 @@ from reconcile.evidence import (
 )
 from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
 from reconcile.notice import Notice
+from reconcile.notices import of_contradiction
 from reconcile.states import ACTIONS, GIVEN_UP, REASON_OF, WATCHING, Priority, is_legal
 from reconcile.store import deliveries, kept_events, lost_creates, notices, providers, rows
 from reconcile.store.deliveries import Announcement
@@ -193,7 +195,7 @@ class Applier:
         if holder is None:
             return change
         if isinstance(arrival.evidence, PersonDecided):  # a person may name another one instead (N32)
-            return Change(op, refusal=f"the job {job_id} is held by {holder[0]} already")
+            return Change(op, refusal=job_held_by(job_id, holder[0]))
         return self._judge(op, replace(arrival, evidence=JobIsHeld(job_id, by=holder[0])))
 
     def _late(self, op: Operation, arrival: Arrival) -> Change:
@@ -224,7 +226,7 @@ class Applier:
             if not is_legal(entry.from_state, entry.to_state):
                 raise IllegalTransition(op.operation_id, entry.from_state, entry.to_state)
         self._notices += [
-            Notice("contradiction", arrival.at, entry.reason, operation_id=op.operation_id)
+            of_contradiction(op.operation_id, entry.reason, arrival.at)
             for entry in change.entries
             if entry.kind is EntryKind.CONTRADICTION
         ]

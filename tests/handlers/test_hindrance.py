@@ -149,10 +149,11 @@ async def test_a_result_that_is_asked_for_too_early_says_that_the_job_has_not_en
     assert "No result of this operation has been collected." in answer.json()["detail"]
 
 
+IN_ITS_WORD = "the job has ended, in its word 'completed'; the operation is"
 ENDS = {
     "succeeded": "the job has ended, and the operation with it as succeeded",
-    "result_collecting": "the job has ended as completed; the operation is result_collecting",
-    "result_validation_failed": "the job has ended as completed; the operation is result_validation_failed",
+    "result_collecting": f"{IN_ITS_WORD} result_collecting and NOT complete",
+    "result_validation_failed": f"{IN_ITS_WORD} result_validation_failed and NOT complete",
 }
 
 

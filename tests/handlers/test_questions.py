@@ -39,6 +39,7 @@ DECIDE: Final = (
     " that are open are listed under `attention`."
 )
 GIVE: Final = "The work is NOT complete: do not report success. Give the input, or cancel it."
+GIVE_THERE: Final = "The work is NOT complete: do not report success. Give the input there, or cancel it here."
 
 
 def asking(state: str, reason: str) -> Operation:
@@ -51,17 +52,22 @@ def test_every_question_has_a_sentence_and_a_word_that_can_be_read_alone(state: 
     assert attention is not None
     assert attention["reason"] == shown
     assert "openai" in attention["message"]
-    led = "why" if kept in set(Absence) else "'why'"
-    assert attention["message"].endswith(f" What led to it: {led}.")
+    if kept in set(Absence):  # told in words of ours, and as the beginning
+        assert attention["message"] == "why. The job at openai may still be running."
+    else:
+        assert attention["message"].endswith(" What led to it: 'why'.")
 
 
-@pytest.mark.parametrize(("state", "kept"), [(state, kept) for state, kept, _ in REASONS if kept not in set(Absence)])
+@pytest.mark.parametrize(("state", "kept"), [(state, kept) for state, kept, _ in REASONS])
 def test_the_body_asks_what_the_inbox_asks_and_says_that_it_is_not_complete(state: str, kept: str) -> None:
     op = asking(state, kept)
     words, question = bodies.message(op, NOON, CONTRACT), questions.asked(op, CONTRACT)
     assert words.startswith(question)
     assert questions.told(op, CONTRACT).startswith(question)
-    assert words.endswith(GIVE if state == "blocked" else DECIDE)
+    assert words.endswith(GIVE_THERE if state == "blocked" else DECIDE)
+    assert bodies.message(op, NOON, replace(CONTRACT, takes_input=True)).endswith(
+        GIVE if state == "blocked" else DECIDE
+    )
 
 
 @pytest.mark.parametrize(("state", "kept"), [(state, kept) for state, kept, _ in REASONS])

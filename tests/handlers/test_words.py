@@ -16,8 +16,8 @@ from typing import Any, Final
 import pytest
 
 import handlers
+import reconcile
 from handlers import bodies, message, questions, refusals, words
-from handlers.quoted import MOST, quoted
 from handlers.refusals import Refusal
 from handlers.words import Situation
 from reconcile import absence
@@ -34,8 +34,10 @@ from reconcile.model import (
     Verdict,
     VerdictKind,
 )
+from reconcile.quoted import MOST, quoted
 from reconcile.registry import provider_for
 from reconcile.states import State
+from tests.handlers import core_words
 from tests.handlers.ground import NOON
 from tests.handlers.test_operations_api import DONE, STATUS, in_state
 from tests.handlers.test_questions import REASONS
@@ -56,13 +58,15 @@ SUCCESS: Final = re.compile(r"(?i)\b(?:succe\w*|complet\w*|done|finish\w*|ready|
 COUNTED: Final = re.compile(r"\b\d+ of \d+ items? (?:had )?succeeded\b")
 NEXT_STEP: Final = re.compile(
     r"Check again after \d+ seconds?\.$|Call GET /v1/operations/\w+\?wait=60 after \d+ seconds?;"
-    r"|A person must decide; the decisions that are open are listed|Give the input, or cancel it\.$"
+    r"|A person must decide; the decisions that are open are listed"
+    r"|Give the input(?: there, or cancel it here|, or cancel it)\.$"
 )
 #: Names that hold such a word, and what was not done.
 NAMES: Final = re.compile(r"retention\.finished|/v1/completions|Nothing was done")
 #: What to do next, in some word of command.
 TO_DO: Final = re.compile(
-    r"\b([Aa]sk|[Cc]orrect|[Cc]all|[Cc]heck|[Cc]laim|[Dd]o not|[Ff]ollow|[Ll]ook|[Rr]ead|[Ss]end|[Tt]ell|[Tt]ry)\b"
+    r"\b([Aa]sk|[Cc]orrect|[Cc]all|[Cc]heck|[Cc]laim|[Dd]o not|[Ff]ollow|[Ll]ook|[Rr]ead|[Ss]end"
+    r"|[Mm]ake|[Pp]ut|[Nn]ame|[Tt]ell|[Tt]ry)\b"
     r"|GET /v1/\S+ (lists|tells) "
 )
 #: A provider's words that want to be more than data.
@@ -184,7 +188,15 @@ def test_every_row_of_the_table_is_reached_and_no_other() -> None:
 
 
 def test_no_sentence_has_an_apostrophe_that_could_end_a_quotation() -> None:
-    sentences = [*words.TOLD.values(), *words.ASKED.values(), words.CALL, words.GO_ON, words.DECIDE, words.GIVE]
+    sentences = [
+        *words.TOLD.values(),
+        *words.ASKED.values(),
+        words.CALL,
+        words.GO_ON,
+        words.DECIDE,
+        words.GIVE,
+        words.GIVE_THERE,
+    ]
     assert [sentence for sentence in sentences if "'" in sentence] == []
 
 
@@ -294,7 +306,13 @@ def as_text() -> str:
         lines += [f"{state} | {offer.decision}\n    {offer.effect}\n" for offer in offers]
     lines += ["# Decisions about a notice: decision, effect.", ""]
     lines += [f"acknowledge\n    {words.ACKNOWLEDGED}\n", f"redeliver\n    {words.REDELIVERED}\n"]
-    lines += ["# Refusals: status, title, detail.", ""]
+    lines += ["# Effects with all that may be added to them: decision, effect.", ""]
+    lines += [f"{decision}\n    {effect}\n" for decision, effect in core_words.all_effects()]
+    lines += ["# Notices: id, message.", ""]
+    lines += [f"{notice.notice_id}\n    {notice.message}\n" for notice in core_words.all_notices("batch_1")]
+    lines += ["# What is not open: the beginning of a 409; what follows it is said below, under Not open.", ""]
+    lines += [f"    {why}." for why in core_words.forms_of_refusal()]
+    lines += ["", "# Refusals: status, title, detail.", ""]
     for each in all_refusals():
         lines += [f"{each.status} | {each.title}", f"    {each.detail}", ""]
     return "\n".join(lines)
@@ -324,6 +342,30 @@ def test_what_a_gap_says_is_no_end_of_anything() -> None:
     for told in (words.GAP_REMOVED, words.GAP_OTHER_RECORD):
         assert not SUCCESS.search(NAMES.sub("", told))
         assert TO_DO.search(told)
+
+
+@pytest.mark.parametrize("text", ["completed", POISON], ids=["plain", "poison"])
+def test_no_notice_can_be_read_as_an_end_and_each_says_what_to_do(text: str) -> None:
+    for notice in core_words.all_notices(text):
+        told = unquoted(notice.message)
+        assert not SUCCESS.search(told.replace("operation.done", "")), told
+        assert TO_DO.search(told), told
+        assert told.endswith("."), told
+        assert_is_data(notice.message)
+
+
+@pytest.mark.parametrize("text", ["completed", POISON], ids=["plain", "poison"])
+def test_no_wish_that_is_not_open_is_told_as_an_end(text: str) -> None:
+    ended = re.compile("(?:ended|with it) as (?:succeeded|completed_with_errors)")
+    for told in core_words.all_refused(text):
+        assert not SUCCESS.search(NEGATED.sub("", ended.sub("", unquoted(told)))), told
+        assert_is_data(told)
+
+
+def test_no_effect_of_a_decision_promises_a_success() -> None:
+    for decision, told in core_words.all_effects():
+        left = told.partition(" What may remain: ")[0].replace("completed_with_errors", "")
+        assert not SUCCESS.search(left), (decision, told)
 
 
 # ---- no sentence elsewhere -----------------------------------------------------------------------------------------
@@ -372,6 +414,16 @@ def test_no_answer_has_a_sentence_of_its_own() -> None:
             found += [f"{path}:{line}: a sentence: {text}" for line, text in texts_of(tree) if SENTENCE.search(text)]
             found += [f"{path}:{line}: a refusal" for line in refusals_in(tree)]
     assert found == []
+
+
+def test_no_notice_is_worded_elsewhere() -> None:
+    """Only where words.txt is made from; a store makes one anew from what it kept."""
+    core, makers = Path(reconcile.__file__).parent, set()
+    for path in (*core.rglob("*.py"), *HANDLERS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Notice":
+                makers.add(path.relative_to(core.parent).as_posix())
+    assert makers == {"reconcile/notices.py", "reconcile/absence.py", "reconcile/store/notices.py"}
 
 
 @pytest.mark.parametrize(
