@@ -152,11 +152,21 @@ class Contract:
         Not where its bytes may be others by now, nor where what was sent before a backup was restored is not known.
         """
         is_the_same = op.contract_version == self.version and not op.restored
-        sent_at = op.unknown_since
-        if self.idempotency != "replays" or self.token_kept_ms is None or not is_the_same or sent_at is None:
-            return False
+        until = self.token_known_until(op)
+        return is_the_same and until is not None and now < until
+
+    def token_known_until(self, op: Operation) -> UnixMs | None:
+        """Until when the provider is taken to know the token of a create that may have arrived; None: not known (N6).
+
+        It counts from the first send: a later one with the same token begins no new life.
+        """
+        sent_at = op.token_since
+        if sent_at is None:  # of a file from before this was kept; after a re-send nothing nearer is known
+            sent_at = op.created_at if op.resends else op.unknown_since
+        if self.idempotency != "replays" or self.token_kept_ms is None or sent_at is None:
+            return None
         # Nine tenths: two clocks may differ, and a request may take a minute on its way.
-        return (now - sent_at) * 10 < self.token_kept_ms * 9
+        return sent_at + self.token_kept_ms * 9 // 10
 
     def is_repeatable(self, state: State) -> bool:
         """Whether what `state` sends, or the cancel that waits in it, may be sent twice."""

@@ -10,8 +10,13 @@ from enum import StrEnum
 from typing import Final
 
 from reconcile.contract import Contract
+<<<<<<< HEAD
 from reconcile.model import ENDS, SAYS_DONE, Absence, Operation, VerdictKind
 from reconcile.quoted import quoted
+=======
+from reconcile.model import ENDS, SAYS_DONE, Absence, Operation, UnixMs, VerdictKind
+from reconcile.schedule import rfc3339
+>>>>>>> b6efc2b (Count a token's life from its first send, and say until when it protects a create that is sent again)
 from reconcile.states import State
 
 
@@ -172,6 +177,7 @@ def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
         told += " This provider has no look-up, so only an event that names the job can find it."
     if decision is Decision.RESEND and contract.idempotency == "replays":
         told += " This provider promises to answer a token that it still knows with the first job instead."
+        told += _forgotten(contract.token_known_until(op), is_restored=op.restored)
     if decision in (Decision.CANCEL, Decision.CANCEL_AGAIN) and contract.cancel is not None:
         told += f" What may remain: {contract.cancel.may_remain.rstrip('.')}."
     if decision in (Decision.RESUME, Decision.CANCEL) and _is_absent(op):
@@ -186,6 +192,16 @@ def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
         else:  # a restored backup: what its original sent is not known
             told += " The cancel that waits may have been sent already: the job is read for it, and none is sent."
     return told
+
+
+def _forgotten(until: UnixMs | None, *, is_restored: bool) -> str:
+    """From when on that promise is worth nothing: whoever decides hours later must not rely on it."""
+    if until is None or is_restored:
+        return " For how long it knows this one is not known here: forgotten, it runs twice if the first did arrive."
+    return (
+        f" It is taken to know this one until {rfc3339(until)}; from then on the token may be forgotten, and the work"
+        " runs twice if the first did arrive."
+    )
 
 
 def _is_absent(op: Operation) -> bool:

@@ -112,6 +112,7 @@ class Draft:
             op,
             state=to,
             unknown_since=self.now if becomes_unknown else op.unknown_since,
+            token_since=self.token_since() if becomes_unknown else op.token_since,
             deadlines=deadlines.on_entry(op, to, self.contract, self.now),
             attention=self._attention(to, question, reason),
             completed_at=self.now if to in TERMINAL else None,
@@ -136,6 +137,15 @@ class Draft:
         self.refusal = why
 
     # ---- time ----
+
+    def token_since(self) -> UnixMs:
+        """Since when the token of a create that may have arrived has counted: a later send begins no new life."""
+        op = self.op
+        if op.token_since is not None:
+            return op.token_since
+        if op.resends:  # of a file from before this was kept: no token left before its operation was made
+            return op.created_at
+        return self.now if op.schedule.mark_at is None else op.schedule.mark_at
 
     def due_now(self, *, rung: bool = False) -> None:
         """The next action follows at once; `rung`: before what only the sweep would reach.

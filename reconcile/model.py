@@ -289,6 +289,8 @@ class Operation:
     resend_checked: bool = False
     #: When the last create became unknown; what a look-up does not show counts as absent only so long after it.
     unknown_since: UnixMs | None = None
+    #: When its token first left with a create that may have arrived: whatever is sent after, its life counts from here.
+    token_since: UnixMs | None = None
     #: Stands in each item id towards the provider, so that a result tells whose it is; None: the ids go as they came.
     item_mark: str | None = None
     #: Jobs that a look-up showed and whose item ids are somebody else's.

@@ -106,7 +106,9 @@ def create_rejected(draft: Draft, evidence: CreateRejected) -> None:
     reason = f"the provider refused the create: {evidence.error.code}: {evidence.error.message}"
     replays = draft.contract.idempotency == "replays"
     is_first = state is State.CREATE_PENDING and draft.op.resends == 0
-    if is_first or (state in CREATING and replays):
+    until = draft.contract.token_known_until(draft.op)
+    is_forgotten = state is State.CREATE_PENDING and until is not None and draft.now >= until
+    if is_first or (state in CREATING and replays and not is_forgotten):
         draft.set(error=evidence.error)
         draft.move(State.FAILED, reason)
     elif state is State.CREATE_PENDING:

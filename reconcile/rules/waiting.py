@@ -6,7 +6,7 @@ from reconcile import deadlines
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer
 from reconcile.intents import CancelIntent, InputIntent
-from reconcile.model import Operation, RemoteError, UnixMs
+from reconcile.model import Operation, RemoteError
 from reconcile.states import WATCHING, State
 
 
@@ -25,10 +25,9 @@ def waits_for_its_send(op: Operation) -> bool:
     return op.state is State.INPUT_GIVEN and not is_input_answered(op)
 
 
-def what_follows(draft: Draft, sent_at: UnixMs | None = None) -> str:
+def what_follows(draft: Draft) -> str:
     """What is done next about a create that may have arrived, in words (B2)."""
-    unknown = replace(draft.op, unknown_since=draft.now if sent_at is None else sent_at)
-    repeats = draft.contract.may_repeat(unknown, draft.now)
+    repeats = draft.contract.may_repeat(replace(draft.op, token_since=draft.token_since()), draft.now)
     return "sent again with the same token" if repeats else "looked up, not sent again"
 
 
@@ -106,10 +105,8 @@ def found_at_start(draft: Draft, evidence: FoundAtStart) -> None:
         return
     match op.state:
         case State.CREATE_PENDING:
-            follows = what_follows(draft, sent_at=op.schedule.mark_at)
-            draft.move(State.CREATE_UNKNOWN, f"the create was cut off while its answer was awaited; it is {follows}")
-            if draft.contract.idempotency == "replays":
-                draft.set(unknown_since=op.schedule.mark_at)  # its token has counted since it left, however long ago
+            told = f"the create was cut off while its answer was awaited; it is {what_follows(draft)}"
+            draft.move(State.CREATE_UNKNOWN, told)
         case State.CANCEL_REQUESTED if not evidence.is_repeatable and op.cancel is not None:
             told = "the cancel was cut off while its answer was awaited; the job is read once"
             cancel_may_have_arrived(draft, op.cancel, told=told)

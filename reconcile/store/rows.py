@@ -46,7 +46,7 @@ SELECT: Final = (
 _PLAIN: Final = (
     "input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt",
     "results_gone", "results_kept_until", "unconfirmed", "contradictions", "parent", "adopted", "resends", "origin",
-    "resend_checked", "restored", "unknown_since", "by_count", "item_mark", "end_missed", "last_refusal",
+    "resend_checked", "restored", "unknown_since", "token_since", "by_count", "item_mark", "end_missed", "last_refusal",
     "accepted_despite",
 )  # fmt: skip
 _WORDS: Final = ("labels", "steps")

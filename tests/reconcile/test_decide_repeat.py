@@ -1,23 +1,29 @@
 """A create whose token is honoured: sent again while that is surely a retry, and a person is asked once it is not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from reconcile.contract import Contract
+from reconcile.contract import Contract, Lookup
 from reconcile.decide import decide
 from reconcile.decisions import Decision, open_to
 from reconcile.evidence import (
+    AboutToSend,
     Accepted,
     CreateNotAccepted,
     CreateRejected,
     CreateUnknown,
+    DeadlinePassed,
     Evidence,
     FoundAtStart,
     JobRead,
+    LookupFound,
+    PersonDecided,
 )
 from reconcile.model import Change, Observation, Operation, RemoteError
+from reconcile.schedule import rfc3339
 from reconcile.states import State
 from tests.reconcile.rows import HOUR, MINUTE, NOW, REPLAYS, in_state
 
@@ -25,7 +31,8 @@ KEEPS = replace(REPLAYS, lookup=None, token_kept_ms=10 * HOUR)
 
 
 def unknown(contract: Contract = KEEPS, *, since: int = NOW - MINUTE, **over: Any) -> Operation:
-    op = in_state(State.CREATE_UNKNOWN, unknown_since=since, contract_version=contract.version, **over)
+    stood = {"unknown_since": since, "token_since": since, "contract_version": contract.version, **over}
+    op = in_state(State.CREATE_UNKNOWN, **stood)
     return replace(op, deadlines=replace(op.deadlines, create=NOW + 10 * MINUTE))
 
 
@@ -42,6 +49,10 @@ def step(op: Operation, evidence: Evidence, *, now: int = NOW, contract: Contrac
         (replace(KEEPS, idempotency="none"), {}, NOW, False),
         (replace(KEEPS, token_kept_ms=None), {}, NOW, False),
         (KEEPS, {"restored": True}, NOW, False),
+        (KEEPS, {"token_since": NOW - 9 * HOUR}, NOW, False),  # whatever was sent since
+        (KEEPS, {"token_since": None}, NOW, True),  # of a file from before this was kept
+        (KEEPS, {"token_since": None, "since": NOW - 9 * HOUR}, NOW, False),
+        (KEEPS, {"token_since": None, "resends": 1, "created_at": NOW - 9 * HOUR}, NOW, False),
         (replace(KEEPS, version=KEEPS.version + 1), {}, NOW, False),
     ],
 )
@@ -78,8 +89,63 @@ def test_a_cut_off_create_has_counted_since_it_left() -> None:
         in_state(State.CREATE_PENDING, mark_at=NOW - 20 * HOUR, contract_version=KEEPS.version),
     )
     found = step(op, FoundAtStart()).operation
-    assert (found.state, found.unknown_since) == (State.CREATE_UNKNOWN, NOW - 20 * HOUR)
+    assert (found.state, found.token_since) == (State.CREATE_UNKNOWN, NOW - 20 * HOUR)
     assert not KEEPS.may_repeat(found, NOW)
+
+
+def _resent_by_a_person(contract: Contract) -> Operation:
+    """Sent again 8 h after the first time, and again without an answer."""
+    first = in_state(State.CREATE_PENDING, mark_at=NOW, contract_version=contract.version)
+    lost = step(first, CreateUnknown("timeout"), now=NOW + MINUTE, contract=contract).operation
+    asked = step(lost, DeadlinePassed("create"), now=NOW + 8 * HOUR - MINUTE, contract=contract).operation
+    said = PersonDecided("dec_1", Decision.RESEND, "kim", "the list is late")
+    pending = step(asked, said, now=NOW + 8 * HOUR - MINUTE, contract=contract).operation
+    assert pending.state is State.CREATE_PENDING
+    sent = step(pending, AboutToSend(), now=NOW + 8 * HOUR, contract=contract).operation
+    return step(sent, CreateUnknown("timeout"), now=NOW + 8 * HOUR + MINUTE, contract=contract).operation
+
+
+def _resent_by_the_configuration(contract: Contract) -> Operation:
+    contract = replace(contract, on_absent="resend", lookup=Lookup(is_sure=True))
+    first = in_state(State.CREATE_PENDING, mark_at=NOW, contract_version=contract.version)
+    lost = step(first, CreateUnknown("timeout"), now=NOW + MINUTE, contract=contract).operation
+    lost = replace(lost, deadlines=replace(lost.deadlines, create=NOW + 20 * HOUR))
+    pending = step(lost, LookupFound((), is_whole=True), now=NOW + 8 * HOUR, contract=contract).operation
+    assert (pending.state, pending.resends) == (State.CREATE_PENDING, 1)
+    return step(pending, CreateUnknown("timeout"), now=NOW + 8 * HOUR + MINUTE, contract=contract).operation
+
+
+@pytest.mark.parametrize("resent", [_resent_by_a_person, _resent_by_the_configuration])
+def test_a_token_has_one_life_however_often_it_is_sent(resent: Callable[[Contract], Operation]) -> None:
+    """N6: by the second send's time, a third would go out when the first has been forgotten."""
+    op = resent(KEEPS)
+    assert (op.state, op.token_since, op.unknown_since) == (State.CREATE_UNKNOWN, NOW, NOW + 8 * HOUR + MINUTE)
+    assert KEEPS.may_repeat(op, NOW + 9 * HOUR - 1)
+    assert not KEEPS.may_repeat(op, NOW + 9 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "state"), [(NOW - 9 * HOUR + 1, State.FAILED), (NOW - 9 * HOUR, State.CREATE_UNKNOWN)]
+)
+def test_a_refusal_speaks_of_the_first_create_only_while_the_token_is_known(sent_at: int, state: State) -> None:
+    op = in_state(State.CREATE_PENDING, mark_at=NOW, resends=1, token_since=sent_at)
+    assert step(op, CreateRejected(RemoteError("http_400", "no"))).operation.state is state
+
+
+@pytest.mark.parametrize(
+    ("kept", "over", "told"),
+    [
+        (10 * HOUR, {"token_since": NOW}, f"until {rfc3339(NOW + 9 * HOUR)}; from then on the token may be forgotten"),
+        (None, {"token_since": NOW}, "is not known here"),
+        (10 * HOUR, {"token_since": NOW, "restored": True}, "is not known here"),
+    ],
+)
+def test_sending_again_says_until_when_the_token_protects(kept: int | None, over: dict[str, Any], told: str) -> None:
+    op = in_state(State.CREATE_UNRESOLVED, **over)
+    offers = open_to(op, replace(KEEPS, token_kept_ms=kept))
+    effect = next(offer.effect for offer in offers if offer.decision is Decision.RESEND)
+    assert told in effect
+    assert effect.endswith("runs twice if the first did arrive.")
 
 
 @pytest.mark.parametrize(("kept", "told"), [(10 * HOUR, "sent again with the same token"), (None, "looked up")])

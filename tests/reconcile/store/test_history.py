@@ -261,6 +261,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     resend_checked=True,
     restored=True,
     unknown_since=NOW - 2,
+    token_since=NOW - 3,
     item_mark="0123456789ab",
     ruled_out=("job_3",),
     by_count=True,
