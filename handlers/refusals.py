@@ -151,6 +151,11 @@ NO_RESULT: Final = Refusal(
     "No result of this operation has been collected. Do not report success by this. GET /v1/operations/{operation_id}"
     " tells how it stands.",
 )
+NO_SUCH_RANGE: Final = Refusal(
+    416,
+    "Range Not Satisfiable",
+    "The result has {bytes} bytes, and none of them lies in this range. Ask for a range within it, or for all of it.",
+)
 FILE_GONE: Final = Refusal(
     410,
     "A file is gone",

@@ -10,13 +10,9 @@ from enum import StrEnum
 from typing import Final
 
 from reconcile.contract import Contract
-<<<<<<< HEAD
-from reconcile.model import ENDS, SAYS_DONE, Absence, Operation, VerdictKind
-from reconcile.quoted import quoted
-=======
 from reconcile.model import ENDS, SAYS_DONE, Absence, Operation, UnixMs, VerdictKind
+from reconcile.quoted import quoted
 from reconcile.schedule import rfc3339
->>>>>>> b6efc2b (Count a token's life from its first send, and say until when it protects a create that is sent again)
 from reconcile.states import State
 
 
