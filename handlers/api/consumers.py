@@ -66,7 +66,7 @@ class Consumers:
                         ops[newer.operation_id] = newer
             except TimeoutError:
                 pass
-        shown = [self._deps.body(await self._deps.as_shown(ops[name])) for name in ids]
+        shown = [await self._deps.body(ops[name]) for name in ids]
         return web.json_response({"mode": mode, "timed_out": not is_enough(), "operations": shown})
 
     async def completions(self, request: web.Request) -> web.Response:
@@ -88,7 +88,7 @@ class Consumers:
                     await end.wait()
         except TimeoutError:
             pass
-        told = [self._completion(one) for one in page]
+        told = [await self._completion(one) for one in page]
         cursor = _cursor(page[-1].place if page else place)
         return web.json_response({"completions": told, "next_cursor": cursor})
 
@@ -99,7 +99,7 @@ class Consumers:
         consumer = line_of(object_of(await json_of(request), frozenset({"consumer"})), "consumer", most=MAX_ID_LENGTH)
         key = client_key(request)
         if not op.is_terminal:
-            raise self._too_early(op)
+            raise await self._too_early(op)
         now = self._deps.clock.now()
         claim = CompletionClaim(op.operation_id, consumer, client_actor(request, consumer), now, key)
         taken = await self._deps.store.consumers.take(claim)
@@ -109,15 +109,15 @@ class Consumers:
             raise Refused(refusals.CLAIMED, more=told, consumer=quoted(consumer), at=at)
         return web.json_response({**told, "outcome": op.outcome})
 
-    def _completion(self, one: Completion) -> dict[str, Any]:
+    async def _completion(self, one: Completion) -> dict[str, Any]:
         return {
             "position": one.place.position,
             "completed_at": bodies.rfc3339(one.operation.completed_at),
-            "operation": self._deps.body(one.operation),
+            "operation": await self._deps.body(one.operation),
         }
 
-    def _too_early(self, op: Operation) -> Refused:
-        body = self._deps.body(op)
+    async def _too_early(self, op: Operation) -> Refused:
+        body = await self._deps.body(op)
         again = {"Retry-After": str(body["poll_after_seconds"])}
         return Refused(refusals.TOO_EARLY, more={"state": body["state"]}, headers=again, message=body["message"])
 

@@ -1,7 +1,7 @@
 """What the local API needs of the rest; handed in once, so that many daemons fit in one process."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from handlers import bodies, hindrance
@@ -15,7 +15,6 @@ from reconcile.model import Operation
 from reconcile.peer import Peer
 from reconcile.seams import Clock, Dice, Meters
 from reconcile.start import Starter
-from reconcile.states import State
 from reconcile.store.store import Store
 
 
@@ -48,14 +47,8 @@ class LocalDeps:
         peer = self.peers.get(provider)
         return peer.provider.contract if peer is not None else None
 
-    def body(self, op: Operation, *, is_start: bool = False) -> dict[str, Any]:
-        """The operation body, as of now; `is_start`: it answers the start itself."""
-        now = self.clock.now()
+    async def body(self, op: Operation, *, is_start: bool = False) -> dict[str, Any]:
+        """The operation body, as of now, on whatever road; `is_start`: it answers the start itself."""
+        op, now = await self.store.as_shown(op), self.clock.now()
         held = hindrance.why_held(self.peers.get(op.provider), op, now)
         return bodies.operation(op, now, self.contract(op.provider), held=held, is_start=is_start)
-
-    async def as_shown(self, op: Operation) -> Operation:
-        """A lost create without candidates that others came to hold; a violation shows whatever it has."""
-        if op.state is not State.CREATE_UNRESOLVED:
-            return op
-        return replace(op, candidates=await self.store.candidates(op))

@@ -68,21 +68,21 @@ class Frames:
     def __init__(self, deps: LocalDeps) -> None:
         self._deps = deps
 
-    def operation(self, op: Operation) -> bytes:
+    async def operation(self, op: Operation) -> bytes:
         """How an operation stands now; no position, since whoever resumes is told anew."""
-        return event("operation", self._deps.body(op))
+        return event("operation", await self._deps.body(op))
 
-    def of(self, batch: Batch, cursor: int) -> Iterable[bytes]:
+    async def of(self, batch: Batch, cursor: int) -> Iterable[bytes]:
         """What of a batch lies after the cursor."""
         if batch.first_position is not None and batch.first_position <= cursor:
-            return pieces(self._one(told) for told in batch.told if not _is_known(told, cursor))
+            return pieces([await self._one(told) for told in batch.told if not _is_known(told, cursor)])
         if batch.chunks is None:
-            batch.chunks = tuple(pieces(self._one(told) for told in batch.told))
+            batch.chunks = tuple(pieces([await self._one(told) for told in batch.told]))
         return batch.chunks
 
-    def _one(self, told: Told) -> bytes:
+    async def _one(self, told: Told) -> bytes:
         if told.frame is None:
-            told.frame = row(told.what) if isinstance(told.what, HistoryRow) else self.operation(told.what)
+            told.frame = row(told.what) if isinstance(told.what, HistoryRow) else await self.operation(told.what)
         return told.frame
 
 

@@ -46,7 +46,7 @@ class Inbox:
             notices, questions = notices[:limit], questions[: limit - len(notices[:limit])]
         grounds = await self._deps.store.grounds([op.operation_id for op in questions])
         entries = [_notice(notice) for notice in notices]
-        entries += [self._question(await self._deps.as_shown(op), grounds[op.operation_id]) for op in questions]
+        entries += [self._question(await self._deps.store.as_shown(op), grounds[op.operation_id]) for op in questions]
         return web.json_response({"inbox": entries, "next_cursor": cursors[limit - 1] if more else None})
 
     async def decide(self, request: web.Request) -> web.Response:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
@@ -59,7 +59,7 @@ class Operations:
         # The token's own name stands in for a caller that was not named (client keys compare what was sent).
         actor, caller = access.client_actor(request, wish.caller), access.caller(request, wish.caller)
         started = await self._deps.starter.start(peer, replace(wish, actor=actor, caller=caller))
-        return self._started(started)
+        return await self._started(started)
 
     async def _within_cap(self, reading: Awaitable[JsonValue]) -> JsonValue:
         """A start's JSON. Raises: HTTPException, RequestInvalid, Unreadable."""
@@ -83,7 +83,7 @@ class Operations:
         )
         page = ops[:limit]
         cursor = page[-1].operation_id if len(ops) > limit else None
-        return web.json_response({"operations": [self._body(op) for op in page], "next_cursor": cursor})
+        return web.json_response({"operations": [await self._deps.body(op) for op in page], "next_cursor": cursor})
 
     async def get(self, request: web.Request) -> web.Response:
         """GET: the body; `?wait=SECONDS` holds it until done, a person is needed, or time is up."""
@@ -92,14 +92,13 @@ class Operations:
         seconds = count_of(request, "wait", 0, MAX_WAIT)
         if seconds == 0:
             op = await found(self._deps.store, operation_id)
-            return web.json_response(self._body(await self._deps.as_shown(op)))
+            return web.json_response(await self._deps.body(op))
         began = self._deps.clock.monotonic()
         op = await self._wait(operation_id, seconds, lambda op: bodies.wait_result(op) is not None)
         waited = round(self._deps.clock.monotonic() - began, 3)
         result = bodies.wait_result(op) or "timed_out"
-        return web.json_response(
-            {**self._body(await self._deps.as_shown(op)), "wait": {"result": result, "waited_seconds": waited}}
-        )
+        told = {"result": result, "waited_seconds": waited}
+        return web.json_response({**await self._deps.body(op), "wait": told})
 
     async def history(self, request: web.Request) -> web.Response:
         """GET: history rows, oldest first; `?wait=SECONDS` holds the answer until there is one after `cursor`."""
@@ -137,17 +136,14 @@ class Operations:
                 pass
             return op
 
-    def _started(self, started: Started) -> web.Response:
-        op, body = started.operation, self._deps.body(started.operation, is_start=True)
+    async def _started(self, started: Started) -> web.Response:
+        op, body = started.operation, await self._deps.body(started.operation, is_start=True)
         if not started.is_new:
             body["message"] = f"{words.REPEATED} {body['message']}"
         if op.is_terminal:
             return web.json_response(body)
         headers = {"Location": f"/v1/operations/{op.operation_id}", "Retry-After": str(body["poll_after_seconds"])}
         return web.json_response(body, status=202, headers=headers)
-
-    def _body(self, op: Operation) -> dict[str, Any]:
-        return self._deps.body(op)
 
 
 def _boolean(request: web.Request, name: str) -> bool | None:

@@ -1,8 +1,8 @@
 """Server-sent events: what is committed, as it is committed; a reader that was cut off goes on where it was.
 
 A stream listens first and reads the file then, so that between the two there is neither a hole nor anything twice.
-From then on it asks the database nothing. What waits for a reader is bounded: one that falls behind is let go, and
-resumes by its `Last-Event-ID`.
+From then on it asks the database nothing but, once for all readers, which candidates of a lost create still stand.
+What waits for a reader is bounded: one that falls behind is let go, and resumes by its `Last-Event-ID`.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class Streams:
                 op = await self._deps.store.get(operation_id)
                 if op is None or before is None:  # pruned meanwhile
                     return
-                yield self._frames.operation(await self._deps.as_shown(op))
+                yield await self._frames.operation(op)
                 if not before.is_terminal:
                     async with aclosing(self._live(live, cursor, to_the_end=True)) as pieces:
                         async for piece in pieces:
@@ -149,7 +149,7 @@ class Streams:
                 yield frames.COMMENT
                 continue
             for batch in batches:
-                for piece in self._frames.of(batch, cursor):
+                for piece in await self._frames.of(batch, cursor):
                     yield piece
                 if to_the_end and batch.is_end:
                     return

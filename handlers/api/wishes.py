@@ -40,7 +40,7 @@ class Wishes:
             reason=line_of(body, "reason", most=MAX_REASON),
             effect=line_of(body, "effect", most=MAX_REASON),
         )
-        return self._taken(asked)
+        return await self._taken(asked)
 
     async def give_input(self, request: web.Request) -> web.Response:
         """POST: 202 once any JSON body is durable as the job's input; `?by=NAME` says whose it is."""
@@ -51,7 +51,7 @@ class Wishes:
             raise RequestInvalid("/by", f"longer than {MAX_ID_LENGTH} characters", status=400)
         await json_of(request)
         actor, by = access.client_actor(request, said), access.caller(request, said) or access.ANONYMOUS
-        return self._taken(await self._deps.desk.give_input(op, actor=actor, by=by, data=await request.read()))
+        return await self._taken(await self._deps.desk.give_input(op, actor=actor, by=by, data=await request.read()))
 
     async def decide(self, request: web.Request) -> web.Response:
         """POST: 200 and the body once the decision is done; 409 where it is not open."""
@@ -59,8 +59,8 @@ class Wishes:
         op = await found(self._deps.store, request.match_info["operation_id"])
         return await decided_on(self._deps, request, op)
 
-    def _taken(self, op: Operation) -> web.Response:
-        body = self._deps.body(op)
+    async def _taken(self, op: Operation) -> web.Response:
+        body = await self._deps.body(op)
         retry_after = body["poll_after_seconds"] or 0  # 0: it has ended, there is nothing to wait for
         headers = {"Location": f"/v1/operations/{op.operation_id}", "Retry-After": str(retry_after)}
         return web.json_response(body, status=202, headers=headers)
@@ -70,7 +70,7 @@ async def decided_on(deps: LocalDeps, request: web.Request, op: Operation) -> we
     """The request's decision about `op`, done. Raises: NotOpen, Refused, RequestInvalid, Unreadable, StoreError."""
     said = _decided(await json_of(request))
     actor = access.person_actor(request, said.by)
-    return web.json_response(deps.body(await deps.desk.decide(op, said, actor=actor)))
+    return web.json_response(await deps.body(await deps.desk.decide(op, said, actor=actor)))
 
 
 def _decided(given: JsonValue) -> Decided:

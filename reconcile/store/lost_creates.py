@@ -5,6 +5,7 @@ Asked inside the transaction that decides: on a copy read before, two operations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -49,18 +50,25 @@ def among_others(connection: sqlite3.Connection, key: int, op: Operation, found:
     return replace(found, job_ids=left, held=held, is_only_lost=is_only_lost)
 
 
-async def still_open(reader: Reader, op: Operation) -> tuple[str, ...]:
-    """An operation's candidates without those that another operation holds by now."""
-    if not op.candidates:
-        return ()
+async def shown_now(reader: Reader, op: Operation) -> Operation:
+    """As `as_shown`, for a reader."""
+    if not _may_have_lost(op):
+        return op
     parameters = (op.provider, op.operation_id, json.dumps(op.candidates))
-    of_others = dict(await reader.execute_fetchall(_OF_OTHERS_BY_ID, parameters))
-    return tuple(job_id for job_id in op.candidates if not of_others.get(job_id))
+    return _without(op, dict(await reader.execute_fetchall(_OF_OTHERS_BY_ID, parameters)))
 
 
 def as_shown(connection: sqlite3.Connection, key: int, op: Operation) -> Operation:
     """A lost create without candidates that others came to hold; a violation shows whatever it has."""
-    if op.state is not State.CREATE_UNRESOLVED or not op.candidates:
+    if not _may_have_lost(op):
         return op
-    of_others = dict(connection.execute(_OF_OTHERS, (op.provider, key, json.dumps(op.candidates))).fetchall())
+    parameters = (op.provider, key, json.dumps(op.candidates))
+    return _without(op, dict(connection.execute(_OF_OTHERS, parameters).fetchall()))
+
+
+def _may_have_lost(op: Operation) -> bool:
+    return op.state is State.CREATE_UNRESOLVED and bool(op.candidates)
+
+
+def _without(op: Operation, of_others: Mapping[str, int]) -> Operation:
     return replace(op, candidates=tuple(job_id for job_id in op.candidates if not of_others.get(job_id)))

@@ -257,9 +257,9 @@ class Store:
         found = await self._reader.execute_fetchall(kept.OBSERVATIONS, (operation_id, after, limit))
         return [Seen(*row) for row in found]
 
-    async def candidates(self, op: Operation) -> tuple[str, ...]:
-        """The jobs that are shown as an operation's candidates: those that no other operation came to hold since."""
-        return await lost_creates.still_open(self._reader, op)
+    async def as_shown(self, op: Operation) -> Operation:
+        """An operation as it is shown: a lost create without candidates that others came to hold since."""
+        return await lost_creates.shown_now(self._reader, op)
 
     async def items(
         self, op: Operation, *, after: str = "", limit: int = 50, outcome: str | None = None

@@ -13,7 +13,7 @@ import pytest
 from handlers.api import frames, streams
 from reconcile import changes
 from reconcile.errors import StoreBusy
-from reconcile.evidence import Accepted, JobRead, StepDone
+from reconcile.evidence import Accepted, DeadlinePassed, JobRead, LookupFound, StepDone
 from reconcile.history_row import HistoryRow
 from reconcile.model import Observation, Progress
 from reconcile.store import consumers
@@ -51,6 +51,29 @@ def pending(job: str, percent: int) -> JobRead:
 async def later(ground: Ground, ms: int = 11 * DAY) -> None:
     ground.clock.advance(ms)
     await ground.daemon.upkeep._round(asyncio.Event())
+
+
+async def test_candidates_are_the_same_on_every_road(ground: Ground) -> None:
+    """What another operation came to hold is offered nowhere."""
+    operation = await ground.operation("create_unknown", None)
+    await ground.apply(operation, LookupFound(("batch_a", "batch_b"), is_sure=False))
+    holder = await ground.operation("observing", "batch_a")
+    ground.clock.advance(16 * 60_000)
+    async with stream(ground, "/v1/events") as opened:
+        await opened.take(1)
+        await ground.apply(operation, DeadlinePassed("create"))
+        (live,) = [event.data for event in await opened.take(2) if event.name == "operation"]
+    listed = (await ground.get("/v1/operations?attention=true"))["operations"][0]
+    waited = await ground.get(f"/v1/operations/{operation}?wait=1")
+    (many,) = (await ground.get(f"/v1/wait?id={operation}&wait=1"))["operations"]
+    async with stream(ground, events_of(operation)) as opened:
+        event = await opened.next()
+        while event is not None and event.name != "operation":
+            event = await opened.next()
+    assert event is not None
+    for body in (live, listed, waited, many, event.data):
+        assert body["operation_id"] == operation != holder
+        assert [one["remote_job_id"] for one in body["attention"]["candidates"]] == ["batch_b"]
 
 
 # ---- one operation ----------------------------------------------------------------------------------------------

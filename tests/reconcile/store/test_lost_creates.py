@@ -55,11 +55,11 @@ async def test_who_is_shown_candidates_is_not_shown_one_that_was_taken_since(pat
     """Nobody looks for it any more, so nothing would bring the row up to date."""
     async with opened(path) as ground:
         await ground.start(operation(1, S.CREATE_UNRESOLVED, candidates=("job_x", "job_y")))
-        assert await ground.store.candidates(await ground.get()) == ("job_x", "job_y")
+        assert (await ground.store.as_shown(await ground.get())).candidates == ("job_x", "job_y")
         await ground.start(operation(2, S.CREATE_PENDING))
         await ground.apply(2, accepted("job_x"))
-        assert await ground.store.candidates(await ground.get()) == ("job_y",)
-        assert await ground.store.candidates(await ground.get(2)) == ()
+        assert (await ground.store.as_shown(await ground.get())).candidates == ("job_y",)
+        assert (await ground.store.as_shown(await ground.get(2))).candidates == ()
 
 
 async def test_of_one_batch_the_second_sees_what_the_first_took(path: Path) -> None:

@@ -8,13 +8,14 @@ import pytest
 
 from reconcile.absence import Served
 from reconcile.errors import StoreBroken, StoreBusy
+from reconcile.states import State
 from reconcile.store.reading import Reader
 from reconcile.store.store import Store
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import TABLES, beside, database_error, opened, operation
 
 SERVED: Final = Served({"test": frozenset({"https://api.example"})})
-OP: Final = operation(1, candidates=("job_2",))
+OP: Final = operation(1, State.CREATE_UNRESOLVED, candidates=("job_2",))
 #: Every read that the store has, by its name.
 READS: Final[dict[str, Callable[[Store], Coroutine[Any, Any, Any]]]] = {
     "get": lambda store: store.get("op_1"),
@@ -26,7 +27,7 @@ READS: Final[dict[str, Callable[[Store], Coroutine[Any, Any, Any]]]] = {
     "grounds": lambda store: store.grounds(["op_1"]),
     "history": lambda store: store.history("op_1"),
     "observations": lambda store: store.observations("op_1"),
-    "candidates": lambda store: store.candidates(OP),
+    "as_shown": lambda store: store.as_shown(OP),
     "items": lambda store: store.items(OP),
     "item": lambda store: store.item(OP, "a"),
     "places": lambda store: store.places(OP, "a"),
