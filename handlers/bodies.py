@@ -181,6 +181,7 @@ def _input(op: Operation) -> dict[str, Any] | None:
 
 
 def _result(op: Operation) -> dict[str, Any] | None:
+    """What was collected; `inline` is filled in only where one operation is asked for (api/inline.py)."""
     if op.result is None:
         return None
     return {
@@ -189,6 +190,7 @@ def _result(op: Operation) -> dict[str, Any] | None:
         "content_type": op.result.content_type,
         "items": op.result.items,
         "problems": {k: v for k, v in asdict(op.result.problems).items() if v} if op.result.problems else None,
+        "inline": None,
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from handlers import bodies, hindrance
 from handlers.access import Token
+from handlers.api import inline
 from reconcile.callback import Callbacks
 from reconcile.changes import Changes
 from reconcile.contract import Contract
@@ -52,3 +53,10 @@ class LocalDeps:
         op, now = await self.store.as_shown(op), self.clock.now()
         held = hindrance.why_held(self.peers.get(op.provider), op, now)
         return bodies.operation(op, now, self.contract(op.provider), held=held, is_start=is_start)
+
+    async def whole_body(self, op: Operation) -> dict[str, Any]:
+        """The same with the result itself, where that is final and small: it costs a read of the file."""
+        body = await self.body(op)
+        if op.result is not None and op.is_terminal:
+            body["result"]["inline"] = await inline.value_of(self.files, op.result)
+        return body

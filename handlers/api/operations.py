@@ -92,13 +92,13 @@ class Operations:
         seconds = count_of(request, "wait", 0, MAX_WAIT)
         if seconds == 0:
             op = await found(self._deps.store, operation_id)
-            return web.json_response(await self._deps.body(op))
+            return web.json_response(await self._deps.whole_body(op))
         began = self._deps.clock.monotonic()
         op = await self._wait(operation_id, seconds, lambda op: bodies.wait_result(op) is not None)
         waited = round(self._deps.clock.monotonic() - began, 3)
         result = bodies.wait_result(op) or "timed_out"
         told = {"result": result, "waited_seconds": waited}
-        return web.json_response({**await self._deps.body(op), "wait": told})
+        return web.json_response({**await self._deps.whole_body(op), "wait": told})
 
     async def history(self, request: web.Request) -> web.Response:
         """GET: history rows, oldest first; `?wait=SECONDS` holds the answer until there is one after `cursor`."""

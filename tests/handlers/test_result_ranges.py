@@ -16,8 +16,8 @@ WHOLE = b"".join(FILES)
 TAG = f'"{hashlib.sha256(WHOLE).hexdigest()}"'
 
 
-async def ended(ground: Ground, files: tuple[bytes, ...] = FILES) -> str:
-    """An operation that ended with these files; the path of its result."""
+async def ended(ground: Ground, files: tuple[bytes, ...] = FILES, *, missing: int = 0) -> str:
+    """An operation that ended with these files, or asks about what is missing; the path of its result."""
     operation = await ground.operation("result_collecting", JOB)
     names = tuple(f"results/{operation}/1/{n}.jsonl" for n in range(len(files)))
     for name, data in zip(names, files, strict=True):
@@ -25,7 +25,7 @@ async def ended(ground: Ground, files: tuple[bytes, ...] = FILES) -> str:
         (ground.folder / name).write_bytes(data)
     whole = b"".join(files)
     info = ResultInfo(1, len(whole), hashlib.sha256(whole).hexdigest(), None, 1, names)
-    await ground.apply(operation, Collected(info, Summary(total=1, succeeded=1)))
+    await ground.apply(operation, Collected(info, Summary(total=1, succeeded=1 - missing, missing=missing)))
     return f"/v1/operations/{operation}/result"
 
 
