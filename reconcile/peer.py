@@ -66,6 +66,11 @@ class Peer:
         return absence_of(self.origins, op.origin)
 
     @property
+    def error_rate(self) -> float | None:
+        """The share of failures among its last requests; None before the first."""
+        return round(1 - sum(self.recent) / len(self.recent), 3) if self.recent else None
+
+    @property
     def rate(self) -> Rate:
         """What the contract, or the operator, allows."""
         per_second = self.provider.contract.limits.requests_per_second

@@ -1,7 +1,6 @@
 """What consumers ask: wait for many, read what has ended in its order, take each end once."""
 
 import asyncio
-import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -13,7 +12,19 @@ from handlers.access import client_actor
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
-from handlers.api.query import absent, client_key, count_of, found, take_only, text_of
+from handlers.api.query import (
+    DIGITS,
+    absent,
+    client_key,
+    cursor_for,
+    found,
+    limit_of,
+    take_only,
+    text_of,
+    text_of_cursor,
+    wait_of,
+)
+from handlers.api.waiting import hold
 from handlers.problem import Refused
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
@@ -22,17 +33,16 @@ from reconcile.read_json import MAX_ID_LENGTH
 from reconcile.store.completion_claims import CompletionClaim
 from reconcile.store.consumers import Completion, Place
 
-#: Seconds that one call may hold its answer (interface: at most 600).
-MAX_WAIT: Final = 600
 #: Seconds that a wait for several holds where nothing is said (interface's example).
 USUAL_WAIT: Final = 60
 #: Operations that one call waits for. 100: their ids make some 4,000 bytes of the request's first line, of which
 #: aiohttp and most proxies take 8,190.
 MAX_IDS: Final = 100
-MAX_LIMIT: Final = 500
 #: Of a row's hash, so much stands in a cursor: 16 hex digits, 64 bits, more than two records share by chance.
 _HASH_DIGITS: Final = 16
-_CURSOR: Final = re.compile(rf"(\d{{1,16}})\.([0-9a-f]{{{_HASH_DIGITS}}})\.([!-~]{{1,{MAX_ID_LENGTH}}})", re.ASCII)
+_CURSOR: Final = re.compile(
+    rf"(\d{{1,{DIGITS}}})\.([0-9a-f]{{{_HASH_DIGITS}}})\.([!-~]{{1,{MAX_ID_LENGTH}}})", re.ASCII
+)
 #: Before every end.
 _BEGINNING: Final = Place(0, "0" * _HASH_DIGITS, "-")
 _MODES: Final[Mapping[str, Callable[[Iterable[bool]], bool]]] = {"any": any, "all": all}
@@ -50,7 +60,7 @@ class Consumers:
         ids, mode = _ids(request), text_of(request, "mode") or "any"
         if mode not in _MODES:
             raise RequestInvalid("/mode", f"must be one of {', '.join(_MODES)}", status=400)
-        seconds = count_of(request, "wait", USUAL_WAIT, MAX_WAIT)
+        seconds = wait_of(request, USUAL_WAIT)
 
         def is_enough() -> bool:
             return _MODES[mode](bodies.wait_result(op) is not None for op in ops.values())
@@ -60,20 +70,15 @@ class Consumers:
             for name in ids:
                 if name not in ops:
                     raise await absent(self._deps.store, name)
-            try:
-                async with asyncio.timeout(seconds):
-                    while not is_enough() and (newer := await watch.next()) is not None:
-                        ops[newer.operation_id] = newer
-            except TimeoutError:
-                pass
+            await hold(watch, ops, seconds, is_enough)
         shown = [await self._deps.body(ops[name]) for name in ids]
         return web.json_response({"mode": mode, "timed_out": not is_enough(), "operations": shown})
 
     async def completions(self, request: web.Request) -> web.Response:
         """GET: what has ended after the cursor, in its order; `?wait=SECONDS` holds until there is something."""
         take_only(request, "after", "limit", "wait")
-        limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
-        seconds = count_of(request, "wait", 0, MAX_WAIT)
+        limit = limit_of(request)
+        seconds = wait_of(request)
         place = _place(text_of(request, "after"))
         if place.position and not await self._deps.store.consumers.knows(place):
             raise Refused(refusals.OTHER_RECORD)
@@ -134,8 +139,7 @@ def _ids(request: web.Request) -> list[str]:
 
 
 def _cursor(place: Place) -> str:
-    text = f"{place.position}.{place.hash[:_HASH_DIGITS]}.{place.operation_id}"
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return cursor_for(f"{place.position}.{place.hash[:_HASH_DIGITS]}.{place.operation_id}")
 
 
 def _place(cursor: str | None) -> Place:
@@ -143,7 +147,7 @@ def _place(cursor: str | None) -> Place:
     if cursor is None:
         return _BEGINNING
     try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode("ascii")
+        text = text_of_cursor(cursor)
     except ValueError:
         text = ""
     parts = _CURSOR.fullmatch(text)

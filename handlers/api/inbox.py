@@ -1,5 +1,6 @@
 """The inbox (G8): what waits for a person, each entry with its evidence, its decisions and the effect of each."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -9,20 +10,18 @@ from handlers import access, bodies, refusals, words
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
-from handlers.api.query import count_of, cursor_for, id_of_cursor, known, take_only, was_given
+from handlers.api.query import cursor_for, id_of_cursor, known, limit_of, number_of, take_only, was_given
 from handlers.api.wishes import MAX_REASON, decided_on
 from handlers.problem import Refused
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation, UnixMs
 from reconcile.notice import Notice
 from reconcile.read_json import MAX_ID_LENGTH, JsonValue
+from reconcile.states import REASON_OF
 from reconcile.store.deliveries import EXHAUSTED, Redelivery
 from reconcile.store.grounds import Grounds
 
-MAX_LIMIT: Final = 500
 ACKNOWLEDGE: Final = "acknowledge"
-#: Digits of a time point, unix ms. 16: far beyond any date, and below 64 bits.
-_DIGITS: Final = 16
 REDELIVER: Final = "redeliver"
 _NOTICE_FIELDS: Final = frozenset({"decision", "by", "reason"})
 
@@ -36,7 +35,7 @@ class Inbox:
     async def entries(self, request: web.Request) -> web.Response:
         """GET: notices first, then questions, each oldest first."""
         take_only(request, "limit", "cursor")
-        limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
+        limit = limit_of(request)
         notices, after = await self._after_cursor(request, limit + 1)
         questions = await self._deps.store.questions(after=after, limit=limit + 1 - len(notices))
         cursors = [cursor_for(_place(notice)) for notice in notices]
@@ -81,9 +80,10 @@ class Inbox:
             return await self._deps.store.notices(limit=limit), None
         if kind == "question" and await was_given(self._deps.store, rest):
             return [], rest
-        since, _, notice_id = rest.partition("/")
-        if kind == "notice" and since.isascii() and since.isdigit() and len(since) <= _DIGITS:
-            return await self._deps.store.notices(after=(int(since), notice_id), limit=limit), None
+        at, _, notice_id = rest.partition("/")
+        since = number_of(at)
+        if kind == "notice" and since is not None:
+            return await self._deps.store.notices(after=(since, notice_id), limit=limit), None
         raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400)
 
     def _question(self, op: Operation, grounds: Grounds) -> dict[str, Any]:
@@ -102,6 +102,11 @@ class Inbox:
             "candidates": asked["candidates"],
             "decisions": asked["decisions"],
         }
+
+
+def sizes(states: Mapping[str, int], notices: Mapping[str, int]) -> dict[str, int]:
+    """How many entries of each kind the inbox has, by how many operations there are in each state."""
+    return {"question": sum(states.get(state, 0) for state in REASON_OF), "notice": sum(notices.values())}
 
 
 def _evidence(op: Operation, grounds: Grounds, status_page: str | None) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from handlers import exposition
 from handlers.api.deps import LocalDeps
+from handlers.api.inbox import sizes
 from handlers.exposition import Series
 from reconcile.families import METERS, Family
-from reconcile.peer import Peer
-from reconcile.states import REASON_OF, State
+from reconcile.states import State
 
 _INFO: Final = Family("reconciled_build_info", "gauge", "Always 1; the version of this daemon.", ("version",))
 _OPERATIONS: Final = Family("reconciled_operations", "gauge", "Operations by state, ended ones included.", ("state",))
@@ -95,13 +95,12 @@ class MetricsRoute:
         due = await store.due_backlog(now)
         notices = await store.notice_counts()
         signed = await store.record.last_checkpoint()
-        waiting = {name: due.get(name, (0, now)) for name in self._deps.peers}
-        inbox = {"question": sum(counts.get(state, 0) for state in REASON_OF), "notice": sum(notices.values())}
+        overdue = {name: due.get(name, (0, now)) for name in self._deps.peers}
         told: dict[Family, list[Series]] = {
             _OPERATIONS: _by("state", {state.value: counts.get(state, 0) for state in State}),
-            _DUE: _by("provider", {name: n for name, (n, _) in waiting.items()}),
-            _LAG: _by("provider", {name: max(0, now - oldest) / 1000 for name, (_, oldest) in waiting.items()}),
-            _INBOX: _by("kind", inbox),
+            _DUE: _by("provider", {name: n for name, (n, _) in overdue.items()}),
+            _LAG: _by("provider", {name: max(0, now - oldest) / 1000 for name, (_, oldest) in overdue.items()}),
+            _INBOX: _by("kind", sizes(counts, notices)),
             _NOTICES: _by("reason", notices),
             _CHECKPOINTS: [((), signed.checkpoint.number if signed else 0)],
         }
@@ -113,14 +112,9 @@ class MetricsRoute:
         peers = [peer for peer in self._deps.peers.values() if peer.absence is None]
         return {
             _PAUSED: _by("provider", {peer.name: float(peer.pause.until_ms is not None) for peer in peers}),
-            _ERRORS: _by("provider", {peer.name: rate for peer in peers if (rate := error_rate(peer)) is not None}),
+            _ERRORS: _by("provider", {peer.name: rate for peer in peers if (rate := peer.error_rate) is not None}),
             _GOOD_READ: _by("provider", {p.name: at / 1000 for p in peers if (at := p.last_good_read_at) is not None}),
         }
-
-
-def error_rate(peer: Peer) -> float | None:
-    """The share of failures among a peer's last requests; None before the first."""
-    return round(1 - sum(peer.recent) / len(peer.recent), 3) if peer.recent else None
 
 
 def _by(label: str, values: Mapping[str, float]) -> list[Series]:

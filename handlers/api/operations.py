@@ -1,6 +1,5 @@
 """Operations: start, show, wait, list, history."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
@@ -11,17 +10,15 @@ from handlers import access, bodies, words
 from handlers.api import start_body
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
-from handlers.api.query import client_key, count_of, found, labels_of, take_only, text_of, was_given
+from handlers.api.query import client_key, count_of, found, labels_of, limit_of, take_only, text_of, wait_of, was_given
 from handlers.api.start_form import FORM, StartForm
+from handlers.api.waiting import hold
 from reconcile.errors import RequestInvalid
 from reconcile.model import Operation
 from reconcile.read_json import JsonValue
 from reconcile.states import REASON_OF, STATUS_OF, State, Status
 from reconcile.store.starts import Started
 
-#: Seconds that one wait may hold its answer (interface: at most 600).
-MAX_WAIT: Final = 600
-MAX_LIMIT: Final = 500
 _TOO_LARGE: Final = (
     "the JSON of a start has at most {most} bytes; send a larger input as multipart/form-data: a part named operation"
     " (this JSON without items), then a part named input (the items, one JSON object a line)"
@@ -72,7 +69,7 @@ class Operations:
     async def list(self, request: web.Request) -> web.Response:
         """GET: operations, newest first."""
         take_only(request, *_FILTERS, "limit", "cursor", labels=True)
-        limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
+        limit = limit_of(request)
         is_open, states = _boolean(request, "open"), _states(request)
         after = text_of(request, "cursor")
         if after is not None and not await was_given(self._deps.store, after):
@@ -89,7 +86,7 @@ class Operations:
         """GET: the body; `?wait=SECONDS` holds it until done, a person is needed, or time is up."""
         take_only(request, "wait")
         operation_id = request.match_info["operation_id"]
-        seconds = count_of(request, "wait", 0, MAX_WAIT)
+        seconds = wait_of(request)
         if seconds == 0:
             op = await found(self._deps.store, operation_id)
             return web.json_response(await self._deps.whole_body(op))
@@ -104,9 +101,9 @@ class Operations:
         """GET: history rows, oldest first; `?wait=SECONDS` holds the answer until there is one after `cursor`."""
         take_only(request, "limit", "cursor", "wait")
         operation_id = request.match_info["operation_id"]
-        limit = count_of(request, "limit", 100, MAX_LIMIT, least=1)
+        limit = limit_of(request, 100)
         after = count_of(request, "cursor", 0, 2**53)
-        seconds = count_of(request, "wait", 0, MAX_WAIT)
+        seconds = wait_of(request)
         op = await self._wait(operation_id, seconds, lambda op: op.seq > after or op.is_terminal)
         rows = await self._deps.store.history(op.operation_id, after=after, limit=limit + 1)
         page = rows[:limit]
@@ -117,7 +114,7 @@ class Operations:
         """GET: what was observed and told something new, oldest first, with the bytes it was read from."""
         take_only(request, "limit", "cursor")
         op = await found(self._deps.store, request.match_info["operation_id"])
-        limit = count_of(request, "limit", 100, MAX_LIMIT, least=1)
+        limit = limit_of(request, 100)
         after = count_of(request, "cursor", 0, 2**53)
         seen = await self._deps.store.observations(op.operation_id, after=after, limit=limit + 1)
         page = seen[:limit]
@@ -127,14 +124,9 @@ class Operations:
     async def _wait(self, operation_id: str, seconds: int, is_enough: Callable[[Operation], bool]) -> Operation:
         """Wait in memory for committed changes; the database is asked once, at the beginning."""
         with self._deps.changes.watch(operation_id) as watch:
-            op = await found(self._deps.store, operation_id)
-            try:
-                async with asyncio.timeout(seconds):
-                    while not is_enough(op) and (newer := await watch.next()) is not None:
-                        op = newer
-            except TimeoutError:
-                pass
-            return op
+            ops = {operation_id: await found(self._deps.store, operation_id)}
+            await hold(watch, ops, seconds, lambda: is_enough(ops[operation_id]))
+            return ops[operation_id]
 
     async def _started(self, started: Started) -> web.Response:
         op, body = started.operation, await self._deps.body(started.operation, is_start=True)

@@ -13,6 +13,11 @@ from reconcile.model import Operation
 from reconcile.quoted import quoted
 from reconcile.store.store import Store
 
+#: Seconds that one call may hold its answer, and entries of one page (interface: at most 600 and 500).
+MAX_WAIT: Final = 600
+MAX_LIMIT: Final = 500
+#: Digits of a number in a request. 16: below 64 bits, and beyond what any position, time or count comes to.
+DIGITS: Final = 16
 #: Characters of an id that names nothing, as it is told again. 64: arbitrary, beyond the length of ours.
 _MOST_TOLD: Final = 64
 #: What the name of a parameter that asks for a label begins with.
@@ -85,18 +90,37 @@ def client_key(request: web.Request) -> str | None:
     return key
 
 
-def cursor_for(item_id: str) -> str:
-    """A cursor that any id fits into."""
-    return base64.urlsafe_b64encode(item_id.encode()).decode().rstrip("=")
+def cursor_for(text: str) -> str:
+    """A cursor that any id, or place, fits into."""
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def text_of_cursor(cursor: str) -> str:
+    """What `cursor_for` was given. Raises: ValueError."""
+    return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode("utf-8")
 
 
 def id_of_cursor(request: web.Request) -> str:
     """The id that `cursor_for` was given, empty where there is no cursor. Raises: RequestInvalid."""
-    cursor = text_of(request, "cursor") or ""
     try:
-        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode("utf-8")
+        return text_of_cursor(text_of(request, "cursor") or "")
     except ValueError as fault:
         raise RequestInvalid("/cursor", "is not a cursor that was given out", status=400) from fault
+
+
+def number_of(text: str) -> int | None:
+    """A whole number of digits alone; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
+
+
+def limit_of(request: web.Request, usual: int = 50) -> int:
+    """How many entries a page may have. Raises: RequestInvalid."""
+    return count_of(request, "limit", usual, MAX_LIMIT, least=1)
+
+
+def wait_of(request: web.Request, usual: int = 0) -> int:
+    """For how many seconds the answer may be held. Raises: RequestInvalid."""
+    return count_of(request, "wait", usual, MAX_WAIT)
 
 
 def count_of(request: web.Request, name: str, default: int, most: int, *, least: int = 0) -> int:
@@ -104,6 +128,7 @@ def count_of(request: web.Request, name: str, default: int, most: int, *, least:
     value = text_of(request, name)
     if value is None:
         return default
-    if not (value.isascii() and value.isdigit() and len(value) <= 16 and least <= int(value) <= most):
+    number = number_of(value)
+    if number is None or not least <= number <= most:
         raise RequestInvalid(f"/{name}", f"must be a whole number from {least} to {most}", status=400)
-    return int(value)
+    return number

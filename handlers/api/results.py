@@ -10,7 +10,7 @@ from aiohttp import web
 
 from handlers import bodies, refusals
 from handlers.api.deps import LocalDeps
-from handlers.api.query import count_of, cursor_for, found, id_of_cursor, take_only, text_of
+from handlers.api.query import cursor_for, found, id_of_cursor, limit_of, take_only, text_of
 from handlers.api.ranges import NotSatisfiable, Stretch, asked_for
 from handlers.problem import Refused
 from reconcile.errors import RequestInvalid, Unreadable
@@ -20,7 +20,6 @@ from reconcile.read_json import read_json
 from reconcile.states import ENDED_REMOTELY
 from reconcile.store.items import OUTCOMES
 
-MAX_LIMIT: Final = 500
 #: Bytes of a result that are read, and sent, at once. 256 KiB: arbitrary; a thread's turn costs little beside it.
 PIECE: Final = 262_144
 _HEADERS: Final = {
@@ -40,7 +39,7 @@ class Results:
         """GET: items in the order of their ids."""
         take_only(request, "outcome", "limit", "cursor")
         op = await found(self._deps.store, request.match_info["operation_id"])
-        limit = count_of(request, "limit", 50, MAX_LIMIT, least=1)
+        limit = limit_of(request)
         outcome = text_of(request, "outcome")
         if outcome is not None and outcome not in OUTCOMES:
             raise RequestInvalid("/outcome", f"must be one of {', '.join(sorted(OUTCOMES))}", status=400)

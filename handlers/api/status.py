@@ -4,9 +4,8 @@ from aiohttp import web
 
 from handlers import bodies
 from handlers.api.deps import LocalDeps
-from handlers.api.metrics import error_rate
+from handlers.api.inbox import sizes
 from reconcile.checkpoint import SignedCheckpoint
-from reconcile.states import REASON_OF
 
 
 class StatusRoutes:
@@ -33,8 +32,7 @@ class StatusRoutes:
         due = await deps.store.due_backlog(now)
         oldest = min((since for _, since in due.values()), default=now)
         events = await deps.store.event_counts()
-        asking = {state.value for state in REASON_OF}
-        notices = sum((await deps.store.notice_counts()).values())
+        inbox = sizes(counts, await deps.store.notice_counts())
         shown = {n: p for n, p in deps.peers.items() if p.absence is None or await deps.store.has_open(n)}
         return web.json_response(
             {
@@ -44,7 +42,7 @@ class StatusRoutes:
                 "due": {"count": sum(n for n, _ in due.values()), "lag_seconds": max(0, (now - oldest) // 1000)},
                 "checkpoint": _checkpoint(await deps.store.record.last_checkpoint()),
                 "callbacks": await _callbacks(deps),
-                "inbox": sum(n for state, n in counts.items() if state in asking) + notices,
+                "inbox": sum(inbox.values()),
                 "providers": {
                     name: {
                         "kind": peer.provider.contract.kind,
@@ -60,7 +58,7 @@ class StatusRoutes:
                             "last_at": bodies.rfc3339(events.get(name, {}).get("last_at")),
                         },
                         "last_good_poll": bodies.rfc3339(peer.last_good_read_at),
-                        "error_rate": error_rate(peer),
+                        "error_rate": peer.error_rate,
                         "paused_until": bodies.rfc3339(peer.pause.until_ms),
                         "pause_reason": peer.pause.reason or None,
                     }

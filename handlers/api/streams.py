@@ -14,7 +14,7 @@ from aiohttp import web
 
 from handlers.api import frames
 from handlers.api.deps import LocalDeps
-from handlers.api.query import found, take_only
+from handlers.api.query import found, number_of, take_only
 from reconcile.changes import Stream
 from reconcile.errors import RequestInvalid, StoreError
 from reconcile.store.consumers import PAGE
@@ -23,8 +23,6 @@ from reconcile.store.consumers import PAGE
 KEEP_ALIVE_SECONDS: Final = 15
 #: Seconds in which a reader must take what is sent. 30: arbitrary, twice the comment; one that takes nothing is gone.
 SEND_SECONDS: Final = 30
-#: Digits of a position. 16: below 64 bits, and far beyond what any record holds.
-_DIGITS: Final = 16
 _HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
@@ -60,9 +58,9 @@ class Streams:
         return await self._send(request, self._of_one(op.operation_id, after, newest))
 
     async def _send(self, request: web.Request, pieces: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-        answer = web.StreamResponse(headers=_HEADERS)
         if request.method == "HEAD":
             return web.Response(headers=_HEADERS)
+        answer = web.StreamResponse(headers=_HEADERS)
         try:
             async with aclosing(pieces):
                 await answer.prepare(request)
@@ -169,9 +167,10 @@ def _last_event_id(request: web.Request) -> int | None:
     values = request.headers.getall("Last-Event-ID", [])
     if not any(values):
         return None
-    if len(values) > 1 or not (values[0].isascii() and values[0].isdigit() and len(values[0]) <= _DIGITS):
+    position = number_of(values[0]) if len(values) == 1 else None
+    if position is None:
         raise RequestInvalid("/Last-Event-ID", "one header with a history position, such as 1042", status=400)
-    return int(values[0])
+    return position
 
 
 def _cut(request: web.Request) -> None:
