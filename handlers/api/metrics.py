@@ -12,6 +12,7 @@ from aiohttp import web
 from handlers import exposition
 from handlers.api.deps import LocalDeps
 from handlers.api.inbox import sizes
+from handlers.api.query import take_only
 from handlers.exposition import Series
 from reconcile.families import METERS, Family
 from reconcile.states import State
@@ -74,8 +75,9 @@ class MetricsRoute:
     def __init__(self, deps: LocalDeps) -> None:
         self._deps = deps
 
-    async def metrics(self, _: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
         """GET: everything, as it stands now."""
+        take_only(request)
         told: dict[Family, list[Series]] = {family: [] for family in FAMILIES}
         for name, labels, value in self._deps.meters.read():
             if (family := METERS.get(name)) is not None:

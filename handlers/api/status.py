@@ -5,6 +5,7 @@ from aiohttp import web
 from handlers import bodies
 from handlers.api.deps import LocalDeps
 from handlers.api.inbox import sizes
+from handlers.api.query import take_only
 from reconcile.checkpoint import SignedCheckpoint
 
 
@@ -24,8 +25,9 @@ class StatusRoutes:
             return web.json_response({"status": "not ready"}, status=503)
         return web.json_response({"status": "ready"})
 
-    async def status(self, _: web.Request) -> web.Response:
+    async def status(self, request: web.Request) -> web.Response:
         """GET: version, uptime, operations by state, backlog, and each provider."""
+        take_only(request)
         deps = self._deps
         now = deps.clock.now()
         counts = await deps.store.counts()

@@ -82,6 +82,19 @@ async def test_a_parameter_that_nobody_knows_is_told(ground: Ground, path: str, 
     assert "unknown parameter" in refusal["errors"][0]["message"]
 
 
+async def test_every_call_refuses_a_parameter_that_it_does_not_know(ground: Ground) -> None:
+    """But for the two that probes ask, whatever they put behind a question mark."""
+    asked = set()
+    for route in ground.daemon.local.router.routes():
+        path = str(route.resource.canonical).format(operation_id="op_1", item_id="a", entry_id="op_1")  # type: ignore[union-attr]
+        if route.method not in ("GET", "POST") or path in ("/healthz", "/readyz"):
+            continue
+        refusal = assert_problem(await ground.api(route.method, f"{path}?wat=1"), 400)
+        assert refusal["errors"][0]["pointer"] == "/wat", path
+        asked.add(path)
+    assert {"/metrics", "/v1/status", "/v1/operations/op_1/result", "/v1/operations/op_1/items/a"} < asked
+
+
 async def test_a_label_asked_for_twice_is_told(ground: Ground) -> None:
     refusal: Any = assert_problem(await ground.api("GET", "/v1/operations?label.a/b=1&label.a/b=2"), 400)
     assert refusal["errors"][0]["pointer"] == "/label.a~1b"
