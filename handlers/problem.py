@@ -55,8 +55,11 @@ def middleware(log: Any, dice: Dice) -> Any:
             if isinstance(fault, FileNotFoundError) and request.method in _READS:
                 log.warning("file_missing", path=request.path, error=str(fault))
                 return _told(refusals.FILE_GONE)
+            if request.method in _READS:
+                log.warning("request_not_read", path=request.path, error=str(fault))
+                return _told(refusals.NOT_READABLE)
             log.warning("request_not_stored", path=request.path, error=str(fault))
-            return _told(refusals.NOT_READABLE if request.method in _READS else refusals.NOT_STORED)
+            return _told(refusals.NOT_STORED)
         except Exception:  # the rim: a fault of ours must not show its inside
             trace_id = dice.trace_id()
             log.exception("request_failed", path=request.path, trace_id=trace_id)

@@ -154,7 +154,8 @@ NO_RESULT: Final = Refusal(
 NO_SUCH_RANGE: Final = Refusal(
     416,
     "Range Not Satisfiable",
-    "The result has {bytes} bytes, and none of them lies in this range. Ask for a range within it, or for all of it.",
+    "The result has {bytes} bytes, and none of them lies in this range. Nothing was read. Ask for a range within it,"
+    " or for all of it.",
 )
 FILE_GONE: Final = Refusal(
     410,

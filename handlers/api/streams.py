@@ -73,7 +73,7 @@ class Streams:
             _cut(request)
         except StoreError as fault:
             # The head is out, and nothing but a cut can tell that this is not the end.
-            self._deps.log.warning("request_not_stored", path=request.path, error=str(fault))
+            self._deps.log.warning("request_not_read", path=request.path, error=str(fault))
             _cut(request)
         except Exception:  # the rim: an answer that has begun can be turned into no other
             self._deps.log.exception("request_failed", path=request.path)

@@ -95,6 +95,14 @@ async def test_every_call_refuses_a_parameter_that_it_does_not_know(ground: Grou
     assert {"/metrics", "/v1/status", "/v1/operations/op_1/result", "/v1/operations/op_1/items/a"} < asked
 
 
+async def test_what_cannot_be_read_is_not_said_to_be_unstored(ground: Ground) -> None:
+    with beside(ground.folder / "reconciled.db", writes=True) as connection:
+        connection.execute("DROP TABLE notices")
+    assert_problem(await ground.api("GET", "/v1/inbox"), 503)
+    (told,) = [entry["event"] for entry in ground.logged if entry["log_level"] == "warning"]
+    assert told == "request_not_read"
+
+
 async def test_a_label_asked_for_twice_is_told(ground: Ground) -> None:
     refusal: Any = assert_problem(await ground.api("GET", "/v1/operations?label.a/b=1&label.a/b=2"), 400)
     assert refusal["errors"][0]["pointer"] == "/label.a~1b"

@@ -524,7 +524,7 @@ async def test_a_file_that_cannot_be_read_cuts_a_stream_and_does_not_end_it(
     async with stream(ground, "/v1/events", last_id=0) as opened:
         with pytest.raises(aiohttp.ClientError):
             await opened.next()
-    assert [entry["event"] for entry in ground.logged if entry["log_level"] == "warning"] == ["request_not_stored"]
+    assert [entry["event"] for entry in ground.logged if entry["log_level"] == "warning"] == ["request_not_read"]
 
 
 async def test_what_could_not_be_told_ends_the_streams_and_not_the_writer(
