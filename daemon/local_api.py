@@ -33,6 +33,10 @@ class NotListening(Unreachable):
     """No connection was made, so that nothing of the question arrived."""
 
 
+class NotPermitted(Unreachable):
+    """Whoever asks may not read the token, or not use the socket."""
+
+
 class WrongUsage(Exception):
     """What was given on the command line, or in its variables, cannot be used."""
 
@@ -155,7 +159,8 @@ def _token_in(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except OSError as fault:
-        raise Unreachable(f"{path}: {fault.strerror}; is the daemon's token there, and are you allowed?") from fault
+        kind = NotPermitted if isinstance(fault, PermissionError) else Unreachable
+        raise kind(f"{path}: {fault.strerror}; is the daemon's token there, and are you allowed?") from fault
     except UnicodeDecodeError as fault:
         raise Unreachable(f"{path}: this is no token: not UTF-8") from fault
     if not token or not token.isprintable():
@@ -255,7 +260,8 @@ class LocalApi:
         if isinstance(fault, UnixClientConnectorError):
             if fault.os_error.errno in (errno.ECONNREFUSED, errno.ENOENT):
                 return NotListening(f"nothing listens on {where}; is the daemon running?")
-            return Unreachable(f"{where}: {fault.os_error.strerror}; are you in the socket's group?")
+            kind = NotPermitted if fault.os_error.errno == errno.EACCES else Unreachable
+            return kind(f"{where}: {fault.os_error.strerror}; are you in the socket's group?")
         if isinstance(fault, aiohttp.ClientConnectorError) and fault.os_error.errno == errno.ECONNREFUSED:
             return NotListening(f"nothing listens on {fault.host}:{fault.port}; is the daemon running?")
         return Unreachable(f"{where}: {fault or type(fault).__name__}; is the daemon running?")

@@ -26,7 +26,8 @@ def build_parser() -> Parser:
             "reconciled demo                 see it work: it needs no account and no configuration",
             "reconciled submit --help        each command says what it takes, with an example",
         ),
-        statuses="0 done as asked, 2 wrong usage, 69 no daemon to ask, 78 a bad configuration; show, wait, watch ID and"
+        statuses="0 done as asked, 2 wrong usage, or refused for what was asked, 69 no daemon to ask, or it cannot"
+        " answer now, 77 the token is not taken, or lacks the right, 78 a bad configuration; show, wait, watch ID and"
         " --wait: 0 succeeded, 1 ended without, 3 not ended yet, 4 needs a person, 5 completed with errors.",
     )
     parser.add_argument("--version", action="version", version=f"reconciled {version()}")

@@ -78,7 +78,7 @@ def _add_claim(commands: Any) -> None:
             "reconciled claim op_... --consumer mailer --idempotency-key mail-42 && send-mail",
             "reconciled wait op_... && reconciled claim op_... --consumer reports",
         ),
-        statuses="0 claimed, 1 claimed before by this consumer, 2 wrong usage, 3 not done yet, 69 no daemon to ask.",
+        statuses=calls.CLAIMED,
     )
     claim.add_argument("id", help="an operation")
     claim.add_argument("--consumer", required=True, metavar="C", help="in whose name")

@@ -19,8 +19,6 @@ from daemon.local_api import LocalApi
 from daemon.shapes import Shape, clean
 from reconcile.given import SPAN_EXAMPLES, span_ms
 
-#: Answers that say what is wrong with the question; any other refusal is no wrong usage (a token, a full disk).
-_WRONG_USAGE: Final = frozenset({400, 404, 409, 422})
 #: Most that one page of the API holds.
 _PAGE: Final = 500
 #: What the API tells a program to call next where something is not there, and how a person does the same.
@@ -30,13 +28,23 @@ _FOR_A_PERSON: Final = (
     (re.compile(r"GET /v1/operations/([\w-]+)/items lists "), r"`reconciled items \1` lists "),
     (re.compile(r"GET /v1/inbox lists "), r"`reconciled inbox` lists "),
 )
+#: How the help of each command that asks the daemon ends.
+_UNASKED: Final = (
+    "69 no daemon to ask, or one that cannot answer now, 77 the token is not the daemon's, cannot be read, or lacks the"
+    " right."
+)
 #: Exit statuses of whatever follows an operation, for its help.
 ENDS: Final = (
     "0 succeeded, 1 failed, cancelled, timed out or given up, 3 not ended yet, 4 needs a person, 5 completed with"
-    " errors, 2 wrong usage, 69 no daemon to ask."
+    f" errors, 2 wrong usage, or refused for what was asked, {_UNASKED}"
 )
 #: Exit statuses of the other commands that ask the daemon.
-ASKED: Final = "0 done, 2 wrong usage, or refused for what was asked, 69 no daemon to ask."
+ASKED: Final = f"0 done, 2 wrong usage, or refused for what was asked, {_UNASKED}"
+#: Exit statuses of a claim.
+CLAIMED: Final = (
+    "0 claimed, 1 claimed before by this consumer, 3 not done yet, 2 wrong usage, or refused for what was asked,"
+    f" {_UNASKED}"
+)
 
 Command = Callable[[LocalApi, argparse.Namespace], Awaitable[int]]
 
@@ -103,7 +111,8 @@ async def _run(command: Command, arguments: argparse.Namespace) -> int:
     except local_api.Refused as fault:
         return refused(arguments, fault, str(fault))
     except local_api.Unreachable as fault:
-        return _fault(arguments, exits.UNAVAILABLE, "The daemon cannot be asked", str(fault))
+        status = exits.NOT_ALLOWED if isinstance(fault, local_api.NotPermitted) else exits.UNAVAILABLE
+        return _fault(arguments, status, "The daemon cannot be asked", str(fault))
     except KeyError as fault:  # JSON, but not the body that was asked for
         what = f"the answer has no {fault}; is it the daemon, and of this version?"
         return _fault(arguments, exits.UNAVAILABLE, "The daemon cannot be asked", what)
@@ -127,7 +136,7 @@ def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) 
         print(json.dumps(fault.problem), flush=True)
     for of_a_program, of_a_person in _FOR_A_PERSON:
         what = of_a_program.sub(of_a_person, what)
-    return told(exits.USAGE if fault.status in _WRONG_USAGE else exits.UNAVAILABLE, what)
+    return told(exits.of_refusal(fault.status), what)
 
 
 def told(status: int, what: str) -> int:

@@ -13,7 +13,7 @@ USAGE: Final = 2
 NOT_ENDED: Final = 3
 NEEDS_A_PERSON: Final = 4
 COMPLETED_WITH_ERRORS: Final = 5
-#: The daemon could not be asked, or refused: sysexits' EX_UNAVAILABLE.
+#: The daemon could not be asked, or cannot answer now: sysexits' EX_UNAVAILABLE. Asking again may help.
 UNAVAILABLE: Final = 69
 #: The outcome of a write is unknown (sysexits' EX_IOERR); systemd starts again and the file decides.
 STORE_BROKEN: Final = 74
@@ -21,8 +21,20 @@ STORE_BROKEN: Final = 74
 UNWRITTEN: Final = 74
 #: Another daemon runs on the state directory (sysexits' EX_TEMPFAIL).
 ALREADY_RUNNING: Final = 75
+#: The daemon does not take the token, or the token lacks the right (EX_NOPERM): asking again would not help.
+NOT_ALLOWED: Final = 77
 #: A configuration that cannot be used (sysexits' EX_CONFIG): starting again would not help.
 BAD_CONFIGURATION: Final = 78
+
+#: Answers of the API's that refuse what was asked, and would again.
+_REFUSED: Final = frozenset({400, 404, 409, 410, 413, 415, 422})
+
+
+def of_refusal(status: int) -> int:
+    """What a refusal of the API's means for a script: whether the question, the token or the moment was wrong."""
+    if status in (401, 403):
+        return NOT_ALLOWED
+    return USAGE if status in _REFUSED else UNAVAILABLE
 
 
 def of_operation(body: dict[str, Any]) -> int:

@@ -5,8 +5,10 @@ The commands run as they are, in a thread, against a daemon on the test's own lo
 
 import argparse
 import asyncio
+import errno
 import io
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -287,7 +289,7 @@ async def test_a_wrong_token_is_no_wrong_usage(
     url = f"http://127.0.0.1:{ground.local_port}"
     status = await asyncio.to_thread(main, ["status", "--url", url, "--token-file", str(tmp_path / "wrong")])
     _, err = capsys.readouterr()
-    assert status == exits.UNAVAILABLE
+    assert status == exits.NOT_ALLOWED == 77
     assert "token" in err
 
 
@@ -336,8 +338,20 @@ async def test_a_token_file_that_holds_no_token_is_told(
     (tmp_path / "token").write_bytes(token)
     url = f"http://127.0.0.1:{ground.local_port}"
     status, _, err = await told(capsys, "status", "--url", url, "--token-file", str(tmp_path / "token"))
-    assert status in (exits.UNAVAILABLE, exits.USAGE)
+    assert status == (exits.NOT_ALLOWED if token == "tök".encode() else exits.UNAVAILABLE)
     assert err.startswith("reconciled: ")
+
+
+async def test_a_token_file_that_may_not_be_read_is_no_missing_daemon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: Any, **__: Any) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_text", forbidden)  # whoever runs the tests may read everything
+    status, _, err = await told(capsys, "status", "--url", "http://127.0.0.1:1", "--token-file", str(tmp_path / "t"))
+    assert status == exits.NOT_ALLOWED
+    assert "Permission denied; is the daemon's token there, and are you allowed?" in err
 
 
 @pytest.mark.parametrize(

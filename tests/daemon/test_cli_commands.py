@@ -320,8 +320,40 @@ async def test_a_wrong_token_is_told_with_its_file(shell: Shell, tmp_path: Path)
     (tmp_path / "wrong").write_text("wrong")
     shell._place[3] = str(tmp_path / "wrong")
     for command in (["status"], ["result", "op_1"]):
-        assert await shell.run(*command) == exits.UNAVAILABLE
+        assert await shell.run(*command) == exits.NOT_ALLOWED
         assert f"the token in {tmp_path / 'wrong'}" in shell.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["submit", "--provider", "openai", "--request"],
+        ["cancel", "op_1", "--reason", "r"],
+        ["input", "op_1"],
+        ["claim", "op_1", "--consumer", "mailer"],
+        ["decide", "op_1", "give_up", "--reason", "r"],
+    ],
+)
+async def test_what_a_token_may_not_is_no_missing_daemon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    (tmp_path / "viewer").write_text("token-of-a-viewer-0123456789")
+    (tmp_path / "given").write_text("{}")
+    token = {"token": {"env": "VIEWER"}, "may": ["read"]}
+    environ = {"VIEWER": (tmp_path / "viewer").read_text()}
+    more = [str(tmp_path / "given")] if command[0] in ("submit", "input") else []
+    async with running(tmp_path / "state", sections={"api": {"tokens": {"viewer": token}}}, environ=environ) as ground:
+        shell = Shell(ground, capsys)
+        shell._place[3] = str(tmp_path / "viewer")
+        assert await shell.run(*command, *more) == exits.NOT_ALLOWED == 77
+        assert shell.err.startswith('reconciled: The token "viewer" lacks the right ')
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, 2), (401, 77), (403, 77), (404, 2), (409, 2), (410, 2), (413, 2), (421, 69), (503, 69)]
+)
+def test_only_what_may_go_another_time_is_told_to_be_tried_again(status: int, code: int) -> None:
+    assert exits.of_refusal(status) == code
 
 
 @pytest.mark.parametrize("span", ["10", "1.5m", "-1s", "s", "1w", "", "0s"])
