@@ -137,21 +137,25 @@ def gap(told: dict[str, Any]) -> str:
     return clean(told.get("message") or "some of the history is gone, and is not told here")
 
 
-def listed(body: dict[str, Any]) -> Grid:
-    """A page of operations; the id comes first."""
+def listed(body: dict[str, Any]) -> Drawn:
+    """A page of operations; the id comes first. A terminal has a column for each word that a filter takes."""
+    ops = body["operations"]
+    rest = [(counted(op), op["created_at"], op["remote_job_id"] or "") for op in ops]
+    heads = [(op["operation_id"], op["provider"]) for op in ops]
+    piped = [(*head, _status(op), *more) for head, op, more in zip(heads, ops, rest, strict=True)]
+    rows = [(*head, op["status"], op["state"], *more) for head, op, more in zip(heads, ops, rest, strict=True)]
     columns = (
         Column("operation", is_whole=True),
         Column("provider"),
-        Column("status", is_state=True),
+        Column("status", is_state=True, is_extra=True),
+        Column("state", is_state=True),
         Column("progress"),
         Column("created", is_extra=True),
         Column("job", is_extra=True),
     )
-    rows = [
-        (op["operation_id"], op["provider"], _status(op), counted(op), op["created_at"], op["remote_job_id"] or "")
-        for op in body["operations"]
-    ]
-    return Grid(columns, rows, "no operations")
+    nothing = "no operations"
+    lines = str(Grid((*columns[:2], *columns[3:]), piped, nothing)).split("\n")
+    return Drawn(lines, [Grid(columns, rows, nothing)])
 
 
 def items(body: dict[str, Any]) -> Grid:

@@ -28,6 +28,9 @@ _FOR_A_PERSON: Final = (
     (re.compile(r"GET /v1/operations/([\w-]+)/items lists "), r"`reconciled items \1` lists "),
     (re.compile(r"GET /v1/inbox lists "), r"`reconciled inbox` lists "),
 )
+#: How the API points at a query parameter, and how it says by which to ask instead.
+_PARAMETER: Final = re.compile(r"(^|; )/(?=[a-z]+: )([a-z]+)")
+_ASKED_BY: Final = re.compile(r"(?<=ask for it by )([a-z]+)=(\w+)")
 #: How the help of each command that asks the daemon ends.
 _UNASKED: Final = (
     "69 no daemon to ask, or one that cannot answer now, 77 the token is not the daemon's, cannot be read, or lacks the"
@@ -137,6 +140,12 @@ def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) 
     for of_a_program, of_a_person in _FOR_A_PERSON:
         what = of_a_program.sub(of_a_person, what)
     return told(exits.of_refusal(fault.status), what)
+
+
+def by_options(fault: local_api.Refused) -> str:
+    """A refused filter by the option that gave it, not by the parameter of the API."""
+    told = _PARAMETER.sub(r"\1--\2", str(fault))
+    return _ASKED_BY.sub(r"--\1 \2", told)
 
 
 def told(status: int, what: str) -> int:

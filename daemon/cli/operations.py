@@ -130,7 +130,10 @@ def _on_terminal() -> Callable[[bytes], Any]:
 
 
 async def _list(api: LocalApi, arguments: argparse.Namespace) -> int:
-    body = await calls.pages(api, f"/v1/operations?{_filters(arguments)}", "operations", most=arguments.limit)
+    try:
+        body = await calls.pages(api, f"/v1/operations?{_filters(arguments)}", "operations", most=arguments.limit)
+    except local_api.Refused as fault:
+        return calls.refused(arguments, fault, calls.by_options(fault))
     calls.show(arguments, body, words.listed)
     if body["next_cursor"] is not None and not arguments.json:
         print(f"there are more; --limit N shows more than {arguments.limit}", file=sys.stderr)

@@ -47,7 +47,7 @@ _STYLES: Final = {
 #: Facts whose value is a status word, and those that are drawn by their name.
 _STATUS_FACTS: Final = frozenset({"status", "outcome"})
 _BY_NAME: Final = {"error": "red", "waits for": "bold yellow", "you may decide": "bold", "operation": "bold"}
-#: `status (state)`, of which a table has room for the state.
+#: `status (state)`, which is drawn by its state.
 _BRACKETED: Final = re.compile(r"[a-z_]+ \(([a-z_]+)\)$")
 #: A time point of the API's, whose fractions and `T` a person can do without.
 _MOMENT: Final = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
@@ -217,8 +217,7 @@ def _stacked(shape: Grid, rows: Sequence[Sequence[Text]], kept: Sequence[int]) -
 def _cell(shape: Grid, row: Sequence[str], n: int) -> Text:
     if not shape.columns[n].is_state:
         return Text(row[n], overflow="fold")
-    inside = _BRACKETED.match(row[n])
-    return Text(row[n] if inside is None else inside[1], style_of(row[n]), overflow="fold")
+    return Text(row[n], style_of(row[n]), overflow="fold")
 
 
 # ---- histories ----

@@ -153,6 +153,8 @@ def _states(request: web.Request) -> Collection[State] | None:
         word = text_of(request, name)
         if word is None:
             continue
+        if word not in known and name == "status" and word in _ITSELF:
+            raise RequestInvalid("/status", f"{word} is a state; ask for it by state={word}", status=400)
         if word not in known:
             raise RequestInvalid(f"/{name}", f"must be one of {', '.join(known)}", status=400)
         left &= known[word]

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from daemon import words
 from daemon.cli import calls, exits, inputs, main, patience
 from daemon.local_api import LocalApi, Unreachable
-from daemon.shapes import count
+from daemon.shapes import Grid, count
 from reconcile.evidence import Collected, JobRead
 from reconcile.model import Observation, RemoteError, ResultInfo, Summary
 from tests.daemon.test_cli import EXITS, JOB, Shell
@@ -76,6 +77,23 @@ async def test_list_says_when_there_are_more(ground: Ground, shell: Shell) -> No
     assert "there are more" in shell.err
     assert await shell.run("list", "--limit", "3") == 0
     assert shell.err == ""
+
+
+async def test_what_the_columns_show_is_what_the_filters_of_their_names_take(ground: Ground, shell: Shell) -> None:
+    operation = await ground.operation("completed_with_errors", "batch_1")
+    grid = words.listed(await ground.get("/v1/operations")).parts[0]
+    assert isinstance(grid, Grid)
+    shown = dict(zip((column.heading for column in grid.columns), grid.cells()[0], strict=True))
+    for name in ("status", "state", "provider"):
+        assert await shell.run("list", f"--{name}", shown[name]) == 0
+        assert shell.out.startswith(operation)
+
+
+async def test_a_state_that_is_asked_for_as_a_status_is_told_by_its_option(shell: Shell) -> None:
+    assert await shell.run("list", "--status", "observing") == 2
+    assert shell.err == "reconciled: --status: observing is a state; ask for it by --state observing\n"
+    assert await shell.run("list", "--status", "wat") == 2
+    assert shell.err.startswith("reconciled: --status: must be one of pending, ")
 
 
 async def test_list_of_nothing_says_so(shell: Shell) -> None:

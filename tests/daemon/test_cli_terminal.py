@@ -56,16 +56,17 @@ async def test_a_wide_terminal_gets_headings_and_a_narrow_one_a_block_a_row(grou
     operation = await ground.operation("observing", JOB)
 
     _, wide = await seen("list", *place(ground), width=200)
-    assert wide.lines[0].split() == ["operation", "provider", "status", "progress", "created", "job"]
-    assert wide.lines[1].split()[:3] == [operation, "openai", "observing"]
+    assert wide.lines[0].split() == ["operation", "provider", "status", "state", "progress", "created", "job"]
+    assert wide.lines[1].split()[:4] == [operation, "openai", "working", "observing"]
 
     _, usual = await seen("list", *place(ground), width=80)
-    assert usual.lines[0].split()[:4] == ["operation", "provider", "status", "progress"]
+    assert usual.lines[0].split()[:5] == ["operation", "provider", "status", "state", "progress"]
     assert "created" not in usual.lines[0]
 
     _, narrow = await seen("list", *place(ground), width=40)
     assert narrow.lines[0] == operation
-    assert "  status    observing" in narrow.lines
+    assert "  status    working" in narrow.lines
+    assert "  state     observing" in narrow.lines
 
 
 async def test_colours_are_for_terminals_that_want_them(ground: Ground) -> None:
