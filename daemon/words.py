@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Final
 
 from daemon import plain
+from daemon.next_steps import as_commands
 from daemon.shapes import UNDER, Column, Drawn, Fact, Facts, Grid, Sheets, Story, Told, clean, count
 
 #: How an open decision is introduced.
@@ -18,6 +20,9 @@ _SPANS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 def operation(body: dict[str, Any]) -> Facts:
     """One operation; absent facts have no line."""
     progress, summary, attention = body["progress"], body["summary"], body["attention"]
+    asked = None if attention is None else _told(attention["message"])
+    decisions = _decisions((attention or {"decisions": ()})["decisions"])
+    message = _told(body["message"])
     facts = [
         ("operation", body["operation_id"]),
         ("provider", f"{body['provider']} ({body['type']})"),
@@ -32,26 +37,40 @@ def operation(body: dict[str, Any]) -> Facts:
         ("progress", progress_of(progress)),
         ("items", summary and ", ".join(f"{n} {word}" for word, n in summary.items() if n)),
         ("next", body["next_action"] and f"{body['next_action']} at {body['next_action_at']}"),
-        *_cancel(body),
-        ("waits for", attention and f"a person: {plain.sentence(attention['message'])}"),
+        *_cancel(body, [str(effect) for _, effect in decisions]),
+        ("waits for", asked and f"a person: {asked}"),
         ("until", attention and attention["deadline"]),
         ("may be meant", attention and _jobs(attention["candidates"])),
-        *_decisions((attention or {"decisions": ()})["decisions"]),
+        *decisions,
         ("error", body["error"] and f"{body['error']['code']}: {body['error']['message']}"),
-        ("", plain.sentence(body["message"])),
+        ("", message if asked is None else _added(message, asked)),
     ]
     return Facts(facts)
 
 
-def _cancel(body: dict[str, Any]) -> list[Fact]:
-    """Who asked and what came of it; what may remain is told by the message of a cancelled one already."""
+def _told(sentence: str) -> str:
+    """A sentence of the API's for people: its short words in plain ones, its calls as commands."""
+    return as_commands(plain.sentence(sentence))
+
+
+def _added(message: str, asked: str) -> str:
+    """What a message says beside the question that it begins with, as that is told already."""
+    sentences, known = (f"{text} ".split(". ") for text in (message, asked))
+    is_same = takewhile(lambda pair: pair[0] == pair[1], zip(sentences, known, strict=False))
+    return ". ".join(sentences[len(list(is_same)) :]).strip()
+
+
+def _cancel(body: dict[str, Any], effects: Sequence[str]) -> list[Fact]:
+    """Who asked and what came of it; and what may remain, unless the message or a decision tells it too."""
     cancel = body["cancel"]
     if cancel is None:
         return []
     nothing_left = body["done"] and body["remote_job_id"] is None
     answer = "nothing was sent" if nothing_left else cancel["answer"] or "no answer yet"
     told = f"asked by {cancel['by']} at {cancel['requested_at']}: {cancel['reason']} ({answer})"
-    remains = None if body["outcome"] == "cancelled" else cancel["may_remain"]
+    remains = cancel["may_remain"]
+    if remains and any(remains in told for told in (body["message"], *effects)):
+        remains = None
     return [("cancel", told), ("expected of it", cancel["effect"]), ("may remain", remains)]
 
 
@@ -100,7 +119,7 @@ def _entry(entry: dict[str, Any], now_ms: int) -> Facts:
     requests = [one for one in evidence.get("requests", ()) if one["remote_request_id"]]
     facts = [
         (entry["kind"], entry["id"]),
-        ("", plain.sentence(entry["message"])),
+        ("", _told(entry["message"])),
         ("provider", entry["provider"]),
         ("reason", f"{plain.reason(entry['reason'])}, since {entry['since']}"),
         ("until", entry["deadline"] and left(entry["deadline"], now_ms)),
@@ -134,7 +153,7 @@ def history(body: dict[str, Any]) -> Story:
 
 def gap(told: dict[str, Any]) -> str:
     """What a stream can no longer tell."""
-    return clean(told.get("message") or "some of the history is gone, and is not told here")
+    return clean(as_commands(told.get("message") or "") or "some of the history is gone, and is not told here")
 
 
 def listed(body: dict[str, Any]) -> Drawn:

@@ -16,18 +16,12 @@ from urllib.parse import quote
 from daemon import local_api
 from daemon.cli import exits, terminal
 from daemon.local_api import LocalApi
+from daemon.next_steps import as_commands
 from daemon.shapes import Shape, clean
 from reconcile.given import SPAN_EXAMPLES, span_ms
 
 #: Most that one page of the API holds.
 _PAGE: Final = 500
-#: What the API tells a program to call next where something is not there, and how a person does the same.
-_FOR_A_PERSON: Final = (
-    (re.compile(r"GET /v1/operations lists "), r"`reconciled list` names "),
-    (re.compile(r"GET /v1/operations/([\w-]+) tells "), r"`reconciled show \1` tells "),
-    (re.compile(r"GET /v1/operations/([\w-]+)/items lists "), r"`reconciled items \1` lists "),
-    (re.compile(r"GET /v1/inbox lists "), r"`reconciled inbox` lists "),
-)
 #: How the API points at a query parameter, and how it says by which to ask instead.
 _PARAMETER: Final = re.compile(r"(^|; )/(?=[a-z]+: )([a-z]+)")
 _ASKED_BY: Final = re.compile(r"(?<=ask for it by )([a-z]+)=(\w+)")
@@ -137,9 +131,7 @@ def refused(arguments: argparse.Namespace, fault: local_api.Refused, what: str) 
     """Tell a refusal; a script that asked for JSON gets the problem document too."""
     if arguments.json:
         print(json.dumps(fault.problem), flush=True)
-    for of_a_program, of_a_person in _FOR_A_PERSON:
-        what = of_a_program.sub(of_a_person, what)
-    return told(exits.of_refusal(fault.status), what)
+    return told(exits.of_refusal(fault.status), as_commands(what))
 
 
 def by_options(fault: local_api.Refused) -> str:

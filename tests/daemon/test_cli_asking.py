@@ -12,6 +12,7 @@ import pytest
 
 from daemon import plain, words
 from daemon.cli import exits, main
+from daemon.next_steps import as_commands
 from reconcile.evidence import CreateNotAccepted, JobRead
 from reconcile.model import Absence, Observation
 from reconcile.notice import Notice
@@ -39,6 +40,70 @@ async def blocked(tmp_path: Path) -> AsyncIterator[tuple[Stage, str]]:
     """A job that waits for input."""
     async with asking_stage(tmp_path / "asking", Account(), worker=False, clock=HandClock()) as on:
         yield on, await in_state(on, "blocked")
+
+
+# ---- what to do next -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "command"),
+    [
+        (
+            "Call GET /v1/operations/op_1?wait=60 after 5 seconds; it",
+            "Call `reconciled wait op_1 --max 60s` after 5 seconds; it",
+        ),
+        ("POST /v1/operations/op_1/input gives it.", "`reconciled input op_1 FILE` gives it."),
+        ("Send POST /v1/operations/op_1/cancel.", "Send `reconciled cancel op_1 --reason R`."),
+        ("GET /v1/operations/op_1.", "`reconciled show op_1`."),
+        ("GET /v1/operations/op_1/history, then", "`reconciled history op_1`, then"),
+        (
+            "see GET /v1/operations?open=true, and GET /v1/completions",
+            "see `reconciled list --open`, and `reconciled list`",
+        ),
+        ("GET /v1/operations lists them", "`reconciled list` lists them"),
+        ("GET /v1/operations/op_1/observations", "GET /v1/operations/op_1/observations"),
+        ("GET /v1/operationsandmore", "GET /v1/operationsandmore"),
+    ],
+)
+def test_a_call_of_the_api_is_told_as_the_command_that_makes_it(call: str, command: str) -> None:
+    assert as_commands(call) == command
+
+
+async def test_whoever_starts_or_is_asked_for_input_is_told_the_command(
+    ground: Ground, shell: Shell, blocked: tuple[Stage, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "request").write_text('{"endpoint": "/v1/responses"}')
+    (tmp_path / "items").write_text('{"custom_id": "a", "url": "/v1/responses", "body": {}}')
+    start = [
+        "submit",
+        "--provider",
+        "openai",
+        "--request",
+        str(tmp_path / "request"),
+        "--input",
+        str(tmp_path / "items"),
+    ]
+    assert await shell.run(*start) == 0
+    assert f"`reconciled wait {shell.out.split()[1]} --max 60s`" in shell.out
+
+    on, operation = blocked
+    asks = Shell(on.ground, capsys)
+    for command in (["show", operation], ["inbox"]):
+        await asks.run(*command)
+        assert f"`reconciled input {operation} FILE` gives it" in asks.out
+        assert "/v1/" not in asks.out
+
+
+@pytest.mark.parametrize("state", [state.value for state in REASON_OF if state.value != "blocked"])
+async def test_nothing_is_told_twice_of_what_asks(ground: Ground, shell: Shell, state: str) -> None:
+    operation = await asking(ground, state)
+    assert await shell.run("show", operation) == exits.NEEDS_A_PERSON
+    shown = " ".join(shell.out.split())
+    question = (await ground.get(f"/v1/operations/{operation}"))["attention"]["message"]
+    for sentence in (question.partition(". ")[0], "do not report success", "The work is NOT complete"):
+        assert shown.count(sentence) == 1
+    assert shown.count("Items that were finished by then") <= 1
+    assert "`reconciled decide ID DECISION --reason R`" in shown
 
 
 # ---- cancel ------------------------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ async def test_wait_for_all_is_meant_where_nothing_is_said(ground: Ground, shell
 async def test_a_wait_for_one_that_does_not_exist_names_it(ground: Ground, shell: Shell) -> None:
     operation = await ground.operation("succeeded", JOB)
     assert await shell.run("wait", operation, "op_none") == exits.USAGE
-    told = "There is no operation 'op_none'. Nothing was done. `reconciled list` names those that there are."
+    told = "There is no operation 'op_none'. Nothing was done. `reconciled list` lists those that there are."
     assert told in shell.err
 
 
