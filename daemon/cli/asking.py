@@ -34,10 +34,10 @@ def add_commands(commands: Any) -> None:
         _input,
         "give a job what it waits for",
         "It is kept before it is promised, and sent once.",
-        examples=("reconciled input op_... answer.json", "echo '\"yes\"' | reconciled input op_... -"),
+        examples=("reconciled input op_... answer.json", "echo '\"yes\"' | reconciled input op_..."),
     )
     given.add_argument("id", help="an operation")
-    given.add_argument("file", metavar="FILE", help="any JSON; - reads stdin")
+    given.add_argument("file", nargs="?", default="-", metavar="FILE", help="any JSON; default: - (stdin)")
     _add_by(given)
     calls.add(
         commands,

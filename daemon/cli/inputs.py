@@ -1,12 +1,14 @@
 """What `submit` reads from files and from the pipe, and how its faults are told: by file and line."""
 
 import re
+import select
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TextIO
 
 from daemon.local_api import WrongUsage
 from reconcile.errors import Unreadable
@@ -17,6 +19,8 @@ _POINTER: Final = re.compile(r"^/items/([0-9]+)(/\S+)?(?=: )")
 _FIRST: Final = re.compile(r"stands at /items/([0-9]+) already")
 #: How it names the line of an item that is no JSON.
 _NUMBERED: Final = re.compile(r"^/items/[0-9]+: line ([0-9]+) of the input(?=: )")
+#: Seconds after which it is told that a pipe has given nothing yet. 1: arbitrary.
+SILENT_SECONDS: Final = 1.0
 #: Bytes that are read at once. 256 KiB: arbitrary; a few hundred items.
 _PIECE: Final = 262_144
 
@@ -71,7 +75,7 @@ def read_request(name: str) -> Any:
     if name != "-":
         return _json(read_file(Path(name)), name)
     hint = "pipe the provider's create body into it, or name a file by --request FILE"
-    return _json(_read_stdin("the request", hint), "stdin")
+    return _json(_read_stdin("the provider's create body", hint), "stdin")
 
 
 def read_expected(name: str) -> Any:
@@ -81,18 +85,54 @@ def read_expected(name: str) -> Any:
 
 def read_given(name: str) -> bytes:
     """The JSON in a file, or on stdin where the name is `-`, as its bytes. Raises: WrongUsage."""
-    data = read_file(Path(name)) if name != "-" else _read_stdin("the input", "pipe the input into it, as JSON")
+    data = (
+        read_file(Path(name))
+        if name != "-"
+        else _read_stdin("the input", "pipe the input into it, as JSON, or name a file")
+    )
     _json(data, "stdin" if name == "-" else name)
     return data
 
 
 def _read_stdin(what: str, hint: str) -> bytes:
-    if sys.stdin.isatty():
-        print(f"reconciled: reading {what} from this terminal; Ctrl-D ends it", file=sys.stderr)
-    data = sys.stdin.buffer.read()
+    with _interruptible():
+        _tell_of_reading(what, hint)
+        data = sys.stdin.buffer.read()
     if not data.strip():
         raise WrongUsage(f"stdin is empty: {hint}")
     return data
+
+
+def _tell_of_reading(what: str, hint: str) -> None:
+    """Whoever looks is told what is waited for, before it is: on a terminal at once, else once nothing has come."""
+    if sys.stdin.isatty():
+        told = f"reading {what} from this terminal, as JSON; Ctrl-D ends it"
+    elif sys.stderr.isatty() and not _has_something(sys.stdin, SILENT_SECONDS):
+        told = f"waiting for {what} on stdin: {hint}"
+    else:
+        return
+    print(f"reconciled: {told}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Signals end a read that waits: the event loop, which would take them, stands still meanwhile."""
+    before: dict[signal.Signals, Any] = {}
+    with suppress(ValueError):  # not in the main thread, which gets the signals
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _has_something(stream: TextIO, seconds: float) -> bool:
+    """Whether something can be read there by then, or its end; of what is no file, nobody knows before."""
+    with suppress(OSError, ValueError):
+        return bool(select.select([stream], [], [], seconds)[0])
+    return True
 
 
 def read_file(path: Path) -> bytes:

@@ -137,6 +137,22 @@ def test_an_id_longer_than_any_terminal_is_folded_and_not_cut() -> None:
     assert drawn(grid, 40).count("i") == 10_240
 
 
+@pytest.mark.parametrize(
+    ("command", "what", "number", "status"),
+    [
+        (["submit", "--provider", "openai"], "the provider's create body", signal.SIGINT, 130),
+        (["input", "op_1"], "the input", signal.SIGTERM, -signal.SIGTERM),
+    ],
+)
+async def test_a_command_that_reads_from_the_terminal_says_so_and_can_be_ended(
+    ground: Ground, command: list[str], what: str, number: signal.Signals, status: int
+) -> None:
+    terminal = await Terminal.start(*command, *place(ground))
+    await terminal.shows(f"reading {what} from this terminal, as JSON; Ctrl-D ends it")
+    terminal.signal(number)
+    assert await terminal.end() == status
+
+
 # ---- the live display ------------------------------------------------------------------------------------------
 
 
