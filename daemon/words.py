@@ -177,11 +177,24 @@ def listed(body: dict[str, Any]) -> Drawn:
     return Drawn(lines, [Grid(columns, rows, nothing)])
 
 
-def items(body: dict[str, Any]) -> Grid:
-    """A page of items."""
+def items(body: dict[str, Any], nothing: str = "no items") -> Grid:
+    """A page of items; where there is none, `nothing` is said."""
     columns = (Column("item", is_whole=True), Column("outcome", is_state=True), Column("why"))
     rows = [(item["item_id"], item["outcome"], item["reason"] or "") for item in body["items"]]
-    return Grid(columns, rows, "no items")
+    return Grid(columns, rows, nothing)
+
+
+def other_outcomes(body: dict[str, Any], outcome: str) -> str:
+    """How many items of an operation had another outcome than this, and which command names them; empty: none had."""
+    counts = {word: n for word, n in (body["summary"] or {}).items() if n and word not in ("total", outcome)}
+    if not counts:
+        return ""
+    told = ", ".join(f"{n} {word}" for word, n in counts.items())
+    unsuccessful = [word for word in counts if word != "succeeded"]
+    if not unsuccessful:
+        return told
+    only = f" --outcome {unsuccessful[0]}" if len(unsuccessful) == 1 else ""
+    return f"{told}: reconciled items {body['operation_id']}{only}"
 
 
 def _status(body: dict[str, Any]) -> str:

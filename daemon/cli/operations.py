@@ -38,9 +38,11 @@ def add_commands(commands: Any) -> None:
         "items",
         _items,
         "what became of each item",
-        examples=("reconciled items op_... --failed",),
+        examples=("reconciled items op_... --failed", "reconciled items op_... --outcome missing"),
     )
-    items.add_argument("--failed", action="store_true", help="only those that failed")
+    which = items.add_mutually_exclusive_group()
+    which.add_argument("--outcome", metavar="WORD", help="only those of this outcome, such as cancelled or missing")
+    which.add_argument("--failed", action="store_const", dest="outcome", const="failed", help="--outcome failed")
     result = calls.add(
         commands,
         "result",
@@ -102,8 +104,20 @@ async def _history(api: LocalApi, arguments: argparse.Namespace) -> int:
 
 
 async def _items(api: LocalApi, arguments: argparse.Namespace) -> int:
-    only = "outcome=failed&" if arguments.failed else ""
-    calls.show(arguments, await calls.pages(api, f"{calls.path_of(arguments.id)}/items?{only}", "items"), words.items)
+    path, outcome = calls.path_of(arguments.id), arguments.outcome
+    only = f"outcome={quote(outcome, safe='')}&" if outcome is not None else ""
+    try:
+        page = await calls.pages(api, f"{path}/items?{only}", "items")
+    except local_api.Refused as fault:
+        return calls.refused(arguments, fault, calls.by_options(fault))
+    if outcome is None or arguments.json:
+        calls.show(arguments, page, words.items)
+        return 0
+    others = words.other_outcomes(await api.call("GET", path), outcome)
+    nothing = f"none {outcome}; {others}" if others else "no items"
+    calls.show(arguments, page, lambda body: words.items(body, nothing))
+    if page["items"] and others:
+        print(f"beside these {words.clean(others)}", file=sys.stderr)
     return 0
 
 

@@ -144,6 +144,31 @@ async def test_items_failed_asks_for_the_failed_ones(ground: Ground, shell: Shel
     assert shell.out.splitlines()[0].split() == ["a", "failed", "absent"]
 
 
+async def test_items_of_one_outcome_say_how_many_had_another(ground: Ground, shell: Shell) -> None:
+    withdrawn = await ground.start()
+    assert await shell.run("cancel", withdrawn, "--reason", "r", "--by", "ana") == 0
+    assert await shell.run("items", withdrawn, "--failed") == 0
+    assert shell.out == f"none failed; 1 cancelled: reconciled items {withdrawn} --outcome cancelled\n"
+    assert await shell.run("items", withdrawn, "--outcome", "cancelled") == 0
+    assert (shell.out.split()[1], shell.err) == ("cancelled", "")
+    assert await shell.run("items", withdrawn, "--outcome", "wat") == 2
+    assert shell.err.startswith("reconciled: --outcome: must be one of ")
+    with pytest.raises(SystemExit, match="2"):
+        await shell.run("items", withdrawn, "--outcome", "cancelled", "--failed")
+
+
+def test_outcomes_that_are_not_asked_for_are_counted() -> None:
+    def told(**counts: int) -> str:
+        summary = {"total": sum(counts.values()), "succeeded": 0, "failed": 0, "cancelled": 0, **counts}
+        return words.other_outcomes({"operation_id": "op_1", "summary": summary}, "failed")
+
+    assert told(failed=2) == ""
+    assert told(failed=1, succeeded=3) == "3 succeeded"
+    assert told(cancelled=1, succeeded=3) == "3 succeeded, 1 cancelled: reconciled items op_1 --outcome cancelled"
+    assert told(cancelled=1, missing=2) == "1 cancelled, 2 missing: reconciled items op_1"
+    assert words.other_outcomes({"operation_id": "op_1", "summary": None}, "failed") == ""
+
+
 async def with_result(ground: Ground, data: bytes) -> str:
     """An operation whose result was collected into a file of ours."""
     operation = await ground.start()
@@ -311,6 +336,27 @@ async def test_an_empty_pipe_is_told_in_plain_words(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b" \n")))
     assert await shell.run("submit", "--provider", "openai", "--input", items) == 2
     assert "stdin is empty" in shell.err
+
+
+def test_a_pipe_that_gives_nothing_is_told_to_whoever_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+
+    class Watched(io.StringIO):
+        """A terminal at which somebody gives the request once it is asked for."""
+
+        def isatty(self) -> bool:
+            return True
+
+        def flush(self) -> None:
+            os.write(writer, b"{}")
+            os.close(writer)
+
+    with os.fdopen(reader) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr("sys.stderr", watched := Watched())
+        monkeypatch.setattr(inputs, "SILENT_SECONDS", 0.01)
+        assert inputs.read_request("-") == {}
+    assert watched.getvalue().startswith("reconciled: waiting for the provider's create body on stdin: pipe ")
 
 
 async def test_a_file_that_is_not_there_is_told_in_plain_words(shell: Shell, tmp_path: Path) -> None:
