@@ -71,6 +71,7 @@ def run(names: Sequence[str] | None) -> int:
 
 
 async def _run(stories: Sequence[Story]) -> int:
+    print("starting the daemon and a stand-in provider, which takes a few seconds", flush=True)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconciled-demo-")))
         api = await stack.enter_async_context(_processes(folder))

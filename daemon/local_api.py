@@ -16,7 +16,7 @@ from yarl import URL
 from daemon.addresses import Listener, SocketPath, is_unix, local_listener
 from daemon.api_config import DEFAULT_API, TOKEN_FILE
 from daemon.document import opened, state_dir_of
-from daemon.sections import DEFAULT_FILE, Section
+from daemon.sections import Section, configuration_file, variable
 from reconcile.errors import ConfigError
 
 #: Seconds for an answer that is not a wait.
@@ -78,21 +78,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place = parser.add_argument_group("where the daemon is")
     place.add_argument(
         "--url",
-        default=os.environ.get("RECONCILED_URL"),
+        default=variable("RECONCILED_URL"),
         metavar="URL",
         help="the local API, http://HOST:PORT or unix:/PATH; or $RECONCILED_URL",
     )
     place.add_argument(
         "--token-file",
         type=Path,
-        default=os.environ.get("RECONCILED_TOKEN_FILE"),
+        default=variable("RECONCILED_TOKEN_FILE"),
         metavar="FILE",
         help="its token; or $RECONCILED_TOKEN_FILE",
     )
     place.add_argument(
         "--config",
         type=Path,
-        default=Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE)),
+        default=configuration_file(),
         metavar="FILE",
         help="where both are looked up otherwise",
     )
@@ -264,7 +264,14 @@ class LocalApi:
             return kind(f"{where}: {fault.os_error.strerror}; are you in the socket's group?")
         if isinstance(fault, aiohttp.ClientConnectorError) and fault.os_error.errno == errno.ECONNREFUSED:
             return NotListening(f"nothing listens on {fault.host}:{fault.port}; is the daemon running?")
-        return Unreachable(f"{where}: {fault or type(fault).__name__}; is the daemon running?")
+        if isinstance(fault, aiohttp.ClientConnectorError):
+            why = fault.os_error.strerror or fault.os_error
+            return Unreachable(f"no connection to {fault.host}:{fault.port}: {why}; is the daemon running there?")
+        if isinstance(fault, TimeoutError):
+            return Unreachable(f"{where}: no answer in time; is the daemon running?")
+        if isinstance(fault, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
+            return Unreachable(f"{where}: the connection was lost before the answer was whole; is the daemon running?")
+        return Unreachable(f"{where}: answers with something that is not the daemon's JSON; is it the daemon?")
 
 
 @asynccontextmanager

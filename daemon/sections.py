@@ -1,6 +1,7 @@
 """Reading one table of the configuration: typed getters that know where they stand, and a net for unknown keys."""
 
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,16 @@ _MAX_EXPECTED: Final = 500
 MAX_NUMBER: Final = 1e9
 #: Where the configuration stands unless something else is said.
 DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
+
+
+def variable(name: str) -> str | None:
+    """What the environment says; a variable that is set to nothing says as little as one that is not set."""
+    return os.environ.get(name) or None
+
+
+def configuration_file() -> Path:
+    """Where the configuration stands, unless an option says otherwise."""
+    return Path(variable("RECONCILED_CONFIG") or DEFAULT_FILE)
 
 
 @dataclass(slots=True)

@@ -5,13 +5,16 @@ import codecs
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from daemon import local_api, words
 from daemon.cli import calls, exits, follow, outputs, terminal
 from daemon.local_api import LocalApi
-from daemon.shapes import text
+from daemon.shapes import clean, text
+
+#: Operations that a list shows where no --limit is given. 50: as the API does.
+_LIMIT: Final = 50
 
 
 def add_commands(commands: Any) -> None:
@@ -76,7 +79,7 @@ def _add_list(commands: Any) -> None:
     listing.add_argument("--state", metavar="WORD", help="one state of the table in the README, such as observing")
     listing.add_argument("--provider", metavar="P", help="only those of this provider")
     calls.add_label(listing, "only those with this label; may be repeated")
-    listing.add_argument("--limit", type=_number, default=50, metavar="N", help="at most so many; default %(default)s")
+    listing.add_argument("--limit", type=_number, metavar="N", help=f"at most so many; default {_LIMIT}")
 
 
 def _number(text: str) -> int:
@@ -117,7 +120,7 @@ async def _items(api: LocalApi, arguments: argparse.Namespace) -> int:
     nothing = f"none {outcome}; {others}" if others else "no items"
     calls.show(arguments, page, lambda body: words.items(body, nothing))
     if page["items"] and others:
-        print(f"beside these {words.clean(others)}", file=sys.stderr)
+        print(f"beside these {clean(others)}", file=sys.stderr)
     return 0
 
 
@@ -144,13 +147,15 @@ def _on_terminal() -> Callable[[bytes], Any]:
 
 
 async def _list(api: LocalApi, arguments: argparse.Namespace) -> int:
+    most = arguments.limit or _LIMIT
     try:
-        body = await calls.pages(api, f"/v1/operations?{_filters(arguments)}", "operations", most=arguments.limit)
+        body = await calls.pages(api, f"/v1/operations?{_filters(arguments)}", "operations", most=most)
     except local_api.Refused as fault:
         return calls.refused(arguments, fault, calls.by_options(fault))
     calls.show(arguments, body, words.listed)
-    if body["next_cursor"] is not None and not arguments.json:
-        print(f"there are more; --limit N shows more than {arguments.limit}", file=sys.stderr)
+    is_as_asked = arguments.limit is not None and not terminal.is_terminal(sys.stdout)  # a script has counted itself
+    if body["next_cursor"] is not None and not (arguments.json or is_as_asked):
+        print(f"there are more; --limit N shows more than {most}", file=sys.stderr)
     return 0
 
 

@@ -20,7 +20,7 @@ from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.rooms import Seams
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
-from daemon.sections import DEFAULT_FILE
+from daemon.sections import DEFAULT_FILE, configuration_file
 from daemon.service import serve
 from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin
@@ -102,7 +102,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         type=Path,
-        default=Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE)),
+        default=configuration_file(),
         metavar="FILE",
         help=f"default: $RECONCILED_CONFIG, then {DEFAULT_FILE}",
     )

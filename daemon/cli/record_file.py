@@ -10,7 +10,7 @@ from daemon.config import audit_key
 from daemon.document import opened, state_dir_of
 from daemon.local_api import WrongUsage
 from daemon.own_secrets import AUDIT_KEY_FILE
-from daemon.sections import DEFAULT_FILE, Section
+from daemon.sections import DEFAULT_FILE, Section, configuration_file
 from reconcile.checkpoint import read_public_key
 from reconcile.errors import SecretAbsent, SecretInvalid
 
@@ -44,7 +44,7 @@ def find(arguments: argparse.Namespace) -> tuple[Path, Section | None]:
     file: Path | None = arguments.db
     if file is not None and arguments.config is None:
         return file, None
-    config = arguments.config or Path(os.environ.get("RECONCILED_CONFIG", DEFAULT_FILE))
+    config = arguments.config or configuration_file()
     top = opened(config, os.environ)
     if top is None:
         raise WrongUsage(f"no configuration at {config}; name the file by --db, or give --config")

@@ -22,6 +22,7 @@ from aiohttp.test_utils import TestServer
 from daemon import words
 from daemon.cli import build_parser, exits, main
 from daemon.local_api import LocalApi
+from daemon.sections import configuration_file
 from daemon.shapes import clean
 from daemon.standin.scenarios import SCENARIOS
 from reconcile.evidence import JobRead
@@ -420,6 +421,57 @@ async def test_a_server_that_is_not_the_daemon_is_told(
         code, _, err = await told(capsys, *command, "--url", url, "--token-file", str(tmp_path / "token"))
     assert code in (exits.UNAVAILABLE, exits.USAGE)
     assert err.startswith("reconciled: ")
+
+
+async def test_a_page_where_the_daemon_should_be_is_told_in_plain_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("t")
+    page = lambda: web.Response(text="<html>hello</html>", content_type="text/html")  # noqa: E731 - read in one line
+    async with answering(page) as url:
+        for command in (["status"], ["list"]):
+            code, _, err = await told(capsys, *command, "--url", url, "--token-file", str(tmp_path / "token"))
+            assert code == exits.UNAVAILABLE
+            assert err == (
+                f"reconciled: {url}: answers with something that is not the daemon's JSON; is it the daemon?\n"
+            )
+
+
+async def test_a_connection_that_is_lost_is_told_in_plain_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("t")
+    heads = [
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{",
+        b"",
+    ]
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(heads[0])
+        writer.close()
+
+    server = await asyncio.start_server(cut, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        while heads:
+            code, _, err = await told(capsys, "status", "--url", url, "--token-file", str(tmp_path / "token"))
+            assert code == exits.UNAVAILABLE
+            lost = "the connection was lost before the answer was whole; is the daemon running?"
+            assert err == f"reconciled: {url}: {lost}\n"
+            heads.pop(0)
+
+
+async def test_variables_that_are_set_to_nothing_count_as_not_set(
+    ground: Ground, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "reconciled.toml"
+    path.write_text(f'state_dir = "{ground.folder}"\n[api]\nlisten = "127.0.0.1:{ground.local_port}"\n')
+    for name in ("RECONCILED_URL", "RECONCILED_TOKEN_FILE", "RECONCILED_CONFIG"):
+        monkeypatch.setenv(name, "")
+    assert configuration_file() == Path("/etc/reconciled/reconciled.toml")
+    assert (await told(capsys, "status", "--config", str(path)))[0] == 0
 
 
 # ---- help ------------------------------------------------------------------------------------------------------
