@@ -72,8 +72,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = build_parser()
     arguments, left_over = parser.parse_known_args(argv)
     if left_over:
-        of_command = parser.commands.parsers[arguments.command] if parser.commands is not None else parser
-        of_command.error(f"unrecognized arguments: {' '.join(left_over)}")
+        parser.left_over(arguments, left_over)
     return arguments
 
 

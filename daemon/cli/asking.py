@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -122,9 +124,26 @@ async def _decide(api: LocalApi, arguments: argparse.Namespace) -> int:
     wish = {"decision": arguments.decision, "by": _who(arguments), "reason": arguments.reason}
     wish |= {"remote_job_id": arguments.remote_job_id} if arguments.remote_job_id is not None else {}
     wish |= {"within": arguments.within} if arguments.within is not None else {}
-    body = await api.call("POST", f"/v1/inbox/{quote(arguments.id, safe='')}/decisions", body=wish)
+    try:
+        body = await api.call("POST", f"/v1/inbox/{quote(arguments.id, safe='')}/decisions", body=wish)
+    except Refused as fault:
+        return calls.refused(arguments, fault, await _open_there(api, arguments, fault) or str(fault))
     calls.show(arguments, body, words.operation if "operation_id" in body else words.acknowledged)
     return 0
+
+
+async def _open_there(api: LocalApi, arguments: argparse.Namespace, fault: Refused) -> str | None:
+    """Where there is no such decision at all: those that are open there, as far as that can be asked."""
+    if not str(fault).startswith("/decision: unknown"):
+        return None
+    with suppress(Refused):
+        attention = (await api.call("GET", calls.path_of(arguments.id)))["attention"]
+        names = [one["decision"] for one in attention["decisions"]] if attention else []
+        near = get_close_matches(arguments.decision, names, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        is_open = f"open there are {', '.join(names)}" if names else "nothing waits for a person there"
+        return f"there is no decision {arguments.decision!r}: {is_open}{meant}"
+    return None
 
 
 async def _claim(api: LocalApi, arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ import difflib
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 #: What one wants, and the commands for it in the order in which one meets them. A command that stands in no group is
@@ -21,8 +21,8 @@ GROUPS: Final = (
 _WIDEST: Final = 100
 #: And never narrower than this, whatever a terminal says of itself. 20: arbitrary.
 _NARROWEST: Final = 20
-#: How `argparse` tells a command that there is not.
-_UNKNOWN: Final = re.compile(r"argument COMMAND: invalid choice: '([^']*)'")
+#: How `argparse` tells a command that there is not, and one below `audit` or `db`.
+_UNKNOWN: Final = re.compile(r"argument (?:COMMAND|ACTION): invalid choice: '([^']*)'")
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,6 +35,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*more, **{"allow_abbrev": False, **named})
         self.examples, self.statuses = examples, statuses
         self.commands: Commands | None = None
+        #: The option that whoever gives a text without any most likely means.
+        self.meant: str | None = None
 
     def format_help(self) -> str:
         """The help, which a narrow terminal wraps."""
@@ -52,11 +54,28 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Wrong usage: what is wrong, and what to do next."""
-        if (found := _UNKNOWN.match(message)) is not None and self.commands is not None:
-            near = difflib.get_close_matches(found[1], self.commands.summaries, n=2)
+        if (found := _UNKNOWN.match(message)) is not None:
+            near = difflib.get_close_matches(found[1], self._below()[1], n=2)
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
             message = f"there is no command {found[1]!r}{meant}"
         self.exit(2, f"{self.format_usage()}{self.prog}: {message}\nTry: {self.prog} --help\n")
+
+    def left_over(self, arguments: argparse.Namespace, texts: Sequence[str]) -> NoReturn:
+        """What the command of these arguments takes none of, told with that command's own usage."""
+        dest, below = self._below()
+        if (chosen := below.get(getattr(arguments, dest, None) or "")) is not None:
+            chosen.left_over(arguments, texts)
+        meant = ""
+        if self.meant is not None and len(texts) == 1 and not texts[0].startswith("-"):
+            meant = f"; did you mean {self.meant} {texts[0]}?"
+        self.error(f"unrecognized arguments: {' '.join(texts)}{meant}")
+
+    def _below(self) -> tuple[str, Mapping[str, "Parser"]]:
+        """The parsers of the commands below this one, by their names, and where the chosen name stands."""
+        for action in self._actions:
+            if isinstance(action.choices, Mapping):
+                return action.dest, action.choices
+        return "", {}
 
 
 def _heading(noun: str, number: int) -> str:
@@ -69,14 +88,12 @@ class Commands:
     def __init__(self, parser: Parser) -> None:
         self._actions = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
         self.summaries: dict[str, str] = {}
-        self.parsers: dict[str, argparse.ArgumentParser] = {}
         parser.commands = self
 
     def add_parser(self, name: str, *, help: str, **named: Any) -> Any:  # noqa: A002 - as argparse calls it
         """As argparse's own; `help` is the line of the listing."""
         self.summaries[name] = help
-        self.parsers[name] = self._actions.add_parser(name, **named)
-        return self.parsers[name]
+        return self._actions.add_parser(name, **named)
 
     def listing(self) -> str:
         """Each command on a line, in its group."""

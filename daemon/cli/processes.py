@@ -15,6 +15,7 @@ import aiohttp
 from daemon import demo
 from daemon.addresses import Listener
 from daemon.cli import exits
+from daemon.cli.help import Parser
 from daemon.config import load
 from daemon.logs import make_log
 from daemon.meters import Counts
@@ -97,8 +98,9 @@ def add_commands(commands: Any) -> None:
     parser.set_defaults(run=_simulate)
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
+def add_config(parser: Parser) -> None:
     """`--config`, with its defaults."""
+    parser.meant = "--config"
     parser.add_argument(
         "--config",
         type=Path,

@@ -520,6 +520,17 @@ def test_commands_are_grouped_by_what_one_wants_each_on_one_line() -> None:
         (["shwo"], "there is no command 'shwo'; did you mean show?"),
         (["xyzzy"], "there is no command 'xyzzy'\nTry: reconciled --help"),
         (["list", "--opne"], "reconciled list: unrecognized arguments: --opne\nTry: reconciled list --help"),
+        (["list", "op_1"], "reconciled list: unrecognized arguments: op_1\nTry: reconciled list --help"),
+        (["check", "x.toml"], "unrecognized arguments: x.toml; did you mean --config x.toml?\nTry: reconciled check"),
+        (["serve", "x.toml"], "unrecognized arguments: x.toml; did you mean --config x.toml?\nTry: reconciled serve"),
+        (
+            ["audit", "verfy"],
+            "reconciled audit: there is no command 'verfy'; did you mean verify?\nTry: reconciled audit",
+        ),
+        (
+            ["audit", "verify", "op_1"],
+            "reconciled audit verify: unrecognized arguments: op_1\nTry: reconciled audit ver",
+        ),
         (["list", "--atten"], "unrecognized arguments: --atten"),
         (["show"], "usage: reconciled show "),
         (["wait"], "Try: reconciled wait --help"),

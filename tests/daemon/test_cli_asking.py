@@ -106,6 +106,19 @@ async def test_nothing_is_told_twice_of_what_asks(ground: Ground, shell: Shell, 
     assert "`reconciled decide ID DECISION --reason R`" in shown
 
 
+async def test_a_decision_that_there_is_not_is_told_with_those_that_are_open(ground: Ground, shell: Shell) -> None:
+    reason = ["--reason", "r", "--by", "ana"]
+    operation = await asking(ground, "result_timed_out")
+    assert await shell.run("decide", operation, "cancle", *reason) == exits.USAGE
+    told = "there is no decision 'cancle': open there are resume, cancel, give_up; did you mean cancel?"
+    assert shell.err == f"reconciled: {told}\n"
+    calm = await ground.operation("observing", OTHER)
+    assert await shell.run("decide", calm, "cancle", *reason) == exits.USAGE
+    assert shell.err == "reconciled: there is no decision 'cancle': nothing waits for a person there\n"
+    assert await shell.run("decide", "ntc_1", "cancle", *reason) == exits.USAGE
+    assert "known are acknowledge" in shell.err
+
+
 # ---- cancel ------------------------------------------------------------------------------------------------------
 
 
@@ -388,7 +401,7 @@ async def test_decide_acknowledges_a_notice(ground: Ground, shell: Shell) -> Non
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["retry"], "/decision: unknown; known are"),
+        (["retry"], "there is no decision 'retry': open there are resume, cancel, give_up"),
         (["keep"], "open are resume, cancel, give_up"),
         (["resume", "--within", "soon"], "/within: must be a duration"),
         (["give_up", "--remote-job-id", "x"], "/remote_job_id: give_up does not take this"),
