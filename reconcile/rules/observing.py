@@ -90,6 +90,8 @@ def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, first: bool, u
         is_expected = draft.contract.webhook is not None
         draft.end_seen = EndSeen(evidence.is_announced or unconfirmed, is_expected, evidence.observation.provider_at)
         draft.set(end_missed=draft.end_seen.is_missed)
+        if draft.end_seen.is_missed and evidence.rung_by is None:
+            told += " (found by polling: no webhook had told of it)"
     if op.cancel is not None:
         told += f"; {op.cancel.by} had asked for a cancel before that"
     if unconfirmed:

@@ -210,6 +210,8 @@ def test_a_read_at_the_end_of_a_pause_that_shows_an_end_was_found_by_no_event() 
         change = step(in_state(S.OBSERVATION_FAILED), end, contract=replace(CONTRACT, webhook=HOOKS))
         assert change.end_seen is not None
         assert change.end_seen.is_missed is found
+        (reason,) = [entry.reason for entry in change.entries]
+        assert ("found by polling: no webhook had told of it" in reason) is (rung_by is None)
 
 
 @pytest.mark.parametrize("state", [S.ACCEPTED, S.OBSERVING, S.OBSERVATION_FAILED, S.CANCELLING])
