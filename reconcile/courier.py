@@ -27,6 +27,8 @@ ATTEMPT_SECONDS: Final = 30
 MAX_ADDRESSES: Final = 4
 #: Bytes of an answer that are read before it is dropped, so that a receiver comes to its end. 64 KiB: arbitrary.
 MAX_ANSWER: Final = 65_536
+#: Seconds in which they must have come. 5: arbitrary; the status is known by then, and is what counts.
+DROP_SECONDS: Final = 5
 #: What an attempt may end with instead of an answer.
 _FAULTS: Final = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 
@@ -71,15 +73,16 @@ class Courier:
         if not callback.covers(url):
             return Attempt(None, "callback_moved")
         self._session = self._session or self._open()
-        heads: list[Attempt] = []
         try:
             async with asyncio.timeout(ATTEMPT_SECONDS):
                 places = await self._places(callback, url)
-                await self._send_to_one(self._session, callback, delivery, places, heads)
+                response = await self._send_to_one(self._session, callback, delivery, places)
         except _FAULTS as fault:
-            if not heads:  # once its head is here, it has answered, whatever becomes of the rest
-                return Attempt(None, _told(fault))
-        return heads[0]
+            return Attempt(None, _told(fault))
+        # Its head is here: it has answered, whatever becomes of the rest.
+        attempt = self._attempt(response)
+        await _drop(response)
+        return attempt
 
     async def close(self) -> None:
         """Close the session and its connections."""
@@ -112,16 +115,15 @@ class Courier:
         callback: Callback,
         delivery: Delivery,
         places: list[_Place],
-        heads: list[Attempt],
-    ) -> None:
+    ) -> aiohttp.ClientResponse:
         """The next address is tried only where surely nothing was sent to the one before."""
         *earlier, last = places
         for place in earlier:
             try:
-                return await self._send(session, callback, delivery, place, heads)
+                return await self._send(session, callback, delivery, place)
             except aiohttp.ClientConnectorError:
                 continue
-        return await self._send(session, callback, delivery, last, heads)
+        return await self._send(session, callback, delivery, last)
 
     async def _send(
         self,
@@ -129,9 +131,8 @@ class Courier:
         callback: Callback,
         delivery: Delivery,
         place: _Place,
-        heads: list[Attempt],
-    ) -> None:
-        """Its head goes to `heads` as soon as it is here. Raises: whatever aiohttp raises."""
+    ) -> aiohttp.ClientResponse:
+        """The answer as soon as its head is here. Raises: whatever aiohttp raises."""
         now = self._clock.now()
         headers = sign_standard(
             delivery.body, event_id=delivery.delivery_id, timestamp_seconds=now // 1000, keys=callback.keys
@@ -139,17 +140,18 @@ class Courier:
         if place.name is not None:
             port = "" if place.url.is_default_port() else f":{place.url.port}"
             headers["Host"] = f"{place.name}{port}"
-        async with session.post(
+        return await session.post(
             place.url,
             data=delivery.body,
             headers=headers,
             allow_redirects=False,
             server_hostname=place.name,
-        ) as response:
-            names = {name.lower(): [value] for name, value in response.headers.items()}
-            wait = schedule.retry_after_ms(names, now_ms=self._clock.now())
-            heads.append(Attempt(response.status, retry_after_ms=wait))
-            await _drop(response)
+        )
+
+    def _attempt(self, response: aiohttp.ClientResponse) -> Attempt:
+        names = {name.lower(): [value] for name, value in response.headers.items()}
+        wait = schedule.retry_after_ms(names, now_ms=self._clock.now())
+        return Attempt(response.status, retry_after_ms=wait)
 
 
 class _Refused(OSError):
@@ -160,14 +162,17 @@ async def _drop(response: aiohttp.ClientResponse) -> None:
     """Read a little of the answer, so that its sender is not cut off, and let go of the rest; the status stands."""
     size = 0
     try:
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > MAX_ANSWER:
-                break
+        async with asyncio.timeout(DROP_SECONDS):
+            async for chunk in response.content.iter_any():
+                size += len(chunk)
+                if size > MAX_ANSWER:
+                    break
     except _FAULTS:
         pass
     finally:
-        if not response.content.at_eof():
+        if response.content.at_eof():
+            response.release()
+        else:
             response.close()
 
 

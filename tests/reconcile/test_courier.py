@@ -139,6 +139,38 @@ async def test_a_target_that_never_answers_is_given_up_after_thirty_seconds(monk
     await courier.close()
 
 
+async def test_an_answer_that_never_ends_is_the_answer_that_its_head_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconcile.courier.DROP_SECONDS", 0.05)
+    left = asyncio.Event()
+
+    async def drip(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(status=202, headers={"Retry-After": "7"})
+        await answer.prepare(request)
+        try:
+            while True:
+                await answer.write(b".")
+                await asyncio.sleep(0.01)
+        finally:
+            left.set()
+
+    app = web.Application()
+    app.router.add_post("/hooks/x", drip)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    here = f"http://127.0.0.1:{runner.addresses[0][1]}/hooks/"
+    ci = Callback("ci", URL(here), CI.keys, allows_private=True)
+    courier = Courier(connector=aiohttp.TCPConnector, resolver=SystemResolver, clock=HandClock())
+    delivery = Delivery("msg_1", "op_1", "ci", f"{here}x", "operation.done", b"{}", 0)
+    try:
+        attempt = await asyncio.wait_for(courier.deliver(ci, delivery), 10)
+        assert attempt == Attempt(202, retry_after_ms=7_000)
+        await asyncio.wait_for(left.wait(), 10)  # the connection is let go, not kept
+    finally:
+        await courier.close()
+        await runner.cleanup()
+
+
 # ---- TLS -------------------------------------------------------------------------------------------------------------
 
 
