@@ -217,8 +217,8 @@ def _result(section: Section, items: Items | None) -> Result:
 
 
 def _items(section: Section) -> Items | None:
-    table = section.section("items")
-    if not section.has("items"):
+    table = section.section_or_none("items")
+    if table is None:
         return None
     inline, url = _path_or_none(table, "from"), _path_or_none(table, "url")
     if (inline is None) == (url is None):
@@ -245,8 +245,8 @@ def _host(table: Section, path: str, host: str) -> str:
 
 
 def _cancel(section: Section) -> Cancel | None:
-    table = section.section("cancel")
-    if not section.has("cancel"):
+    table = section.section_or_none("cancel")
+    if table is None:
         return None
     return Cancel(
         _request(table, ("DELETE", "POST", "PUT"), _JOB, needed="job_id"),
@@ -257,22 +257,22 @@ def _cancel(section: Section) -> Cancel | None:
 
 
 def _lookup(section: Section) -> LookUp | None:
-    table = section.section("lookup")
-    if not section.has("lookup"):
+    table = section.section_or_none("lookup")
+    if table is None:
         return None
     return LookUp(_request(table, _READS, frozenset({"operation_id", "token"})), _path(table, "job_id"))
 
 
 def _input(section: Section) -> Input | None:
-    table = section.section("input")
-    if not section.has("input"):
+    table = section.section_or_none("input")
+    if table is None:
         return None
     return Input(_request(table, ("POST", "PUT"), _JOB, needed="job_id"), table.flag("repeatable"))
 
 
 def _webhook(section: Section) -> Webhook | None:
-    table = section.section("webhook")
-    if not section.has("webhook"):
+    table = section.section_or_none("webhook")
+    if table is None:
         return None
     scheme = table.text("scheme")
     if scheme not in _SCHEMES:

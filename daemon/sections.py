@@ -206,6 +206,11 @@ class Section:
         self._children.append(child)
         return child
 
+    def section_or_none(self, key: str) -> "Section | None":
+        """A table below, or None where the key is absent."""
+        self._known.add(key)
+        return self.section(key) if key in self._table else None
+
     def sections(self, key: str) -> Iterator[tuple[str, "Section"]]:
         """Tables below a table, each under a name of its own."""
         named = self.section(key)

@@ -3,7 +3,6 @@
 import ssl
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from cryptography import x509
@@ -18,7 +17,6 @@ _KEY: Final = "tls_key"
 class Tls:
     """A pair that fits together, read once: a renewed certificate is shown after the next start."""
 
-    cert: Path
     context: ssl.SSLContext = field(repr=False)
     ends_at: datetime
 
@@ -46,4 +44,4 @@ def tls(webhooks: Section) -> Tls | None:
     except (ssl.SSLError, OSError, ValueError) as fault:
         expected = f"the private key of webhooks.{_CERT}, in PEM form and without a password"
         raise webhooks.fault(_KEY, f"{key[0]}, which cannot be used with {cert[0]}", expected) from fault
-    return Tls(cert[0], context, first.not_valid_after_utc)
+    return Tls(context, first.not_valid_after_utc)

@@ -142,6 +142,11 @@ class Contract:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def replays(self) -> bool:
+        """Whether a create that bears a token of before is answered as the first one was."""
+        return self.idempotency == "replays"
+
+    @property
     def settle_ms(self) -> int:
         """How long after a create became unknown a look-up that does not show it speaks of absence, ms."""
         return self.lookup.lag_ms if self.lookup is not None else 0
@@ -163,7 +168,7 @@ class Contract:
         sent_at = op.token_since
         if sent_at is None:  # of a file from before this was kept; after a re-send nothing nearer is known
             sent_at = op.created_at if op.resends else op.unknown_since
-        if self.idempotency != "replays" or self.token_kept_ms is None or sent_at is None:
+        if not self.replays or self.token_kept_ms is None or sent_at is None:
             return None
         # Nine tenths: two clocks may differ, and a request may take a minute on its way.
         return sent_at + self.token_kept_ms * 9 // 10

@@ -143,7 +143,7 @@ def open_to(op: Operation, contract: Contract) -> tuple[Offer, ...]:
 
 def _effect(offer: Offer, contract: Contract) -> str:
     """Where tokens are honoured, to look for a job is to send its create again: that may make it, and is said."""
-    by_token = offer.decision is Decision.LOOK_AGAIN and contract.idempotency == "replays"
+    by_token = offer.decision is Decision.LOOK_AGAIN and contract.replays
     return _LOOK_BY_SENDING if by_token else offer.effect
 
 
@@ -169,9 +169,9 @@ _WHILE_ABSENT: Final = {
 def _rider(decision: Decision, op: Operation, contract: Contract) -> str:
     """What is true of this decision for this operation or this provider only."""
     told = ""
-    if decision is Decision.LOOK_AGAIN and contract.lookup is None and contract.idempotency != "replays":
+    if decision is Decision.LOOK_AGAIN and contract.lookup is None and not contract.replays:
         told += " This provider has no look-up, so only an event that names the job can find it."
-    if decision is Decision.RESEND and contract.idempotency == "replays":
+    if decision is Decision.RESEND and contract.replays:
         told += " This provider promises to answer a token that it still knows with the first job instead."
         told += _forgotten(contract.token_known_until(op), is_restored=op.restored)
     if decision in (Decision.CANCEL, Decision.CANCEL_AGAIN) and contract.cancel is not None:

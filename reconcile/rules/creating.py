@@ -104,7 +104,7 @@ def create_rejected(draft: Draft, evidence: CreateRejected) -> None:
     """A definite no. After an unknown create it ends nothing, unless the token makes it the answer to the first one."""
     state = draft.op.state
     reason = f"the provider refused the create: {evidence.error.code}: {evidence.error.message}"
-    replays = draft.contract.idempotency == "replays"
+    replays = draft.contract.replays
     is_first = state is State.CREATE_PENDING and draft.op.resends == 0
     until = draft.contract.token_known_until(draft.op)
     is_forgotten = state is State.CREATE_PENDING and until is not None and draft.now >= until

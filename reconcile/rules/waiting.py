@@ -62,7 +62,7 @@ def deadline_passed(draft: Draft, evidence: DeadlinePassed) -> None:
             found = "the job was not found"
             if op.schedule.errors:
                 found = f"the account could not be looked through ({op.schedule.errors} tries in a row failed)"
-            if draft.contract.idempotency == "replays" and draft.contract.lookup is None:
+            if draft.contract.replays and draft.contract.lookup is None:
                 found = "sending it again brought no clear answer either"
             draft.move(State.CREATE_UNRESOLVED, f"the create deadline passed and {found}", cause=cause)
         case state if state in WATCHING and not evidence.last_read:
