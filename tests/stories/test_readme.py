@@ -23,6 +23,8 @@ from tests.stories.stage import ROOT, free_port
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: Seconds for the blocks of one test. They take about forty.
 PATIENCE = 180
+#: A block that fails ends the script, and all that it started, at once.
+ENDING = "set -e\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT\n"
 #: Between two blocks a newcomer changes terminals, and the daemon is ready long before; the shell waits for that.
 READY = """\
 if [ -f daemon.pid ]; then
@@ -78,7 +80,7 @@ def on_own_ports(script: str) -> str:
 
 def joined(steps: list[str]) -> str:
     """One script that says where a step ends, on ports of the test's own."""
-    return on_own_ports("set -e\n" + f"echo '=== end'\n{READY}".join(steps) + "wait\n")
+    return on_own_ports(ENDING + f"echo '=== end'\n{READY}".join(steps) + "wait\n")
 
 
 @pytest.fixture
