@@ -206,7 +206,7 @@ async def waited(ground: Ground, shell: Shell, folder: Path, state: str, status:
     await until(is_started)
     (operation,) = ground.rows("SELECT operation_id FROM operations")[0]
     await ground.accept(operation, JOB)
-    await asyncio.sleep(0.05)
+    await ground.until_waiting()
     await ground.apply(operation, JobRead(done(JOB)))
     await ground.apply(operation, collected(state))
     assert await running_command == status

@@ -234,7 +234,7 @@ async def test_wait_gives_up_after_its_span(ground: Ground, shell: Shell) -> Non
 async def test_show_wait_follows_to_the_end(ground: Ground, shell: Shell) -> None:
     operation = await ground.operation("observing", JOB)
     following = asyncio.create_task(shell.run("show", operation, "--wait"))
-    await asyncio.sleep(0.3)
+    await ground.until_waiting()
     await ground.apply(operation, JobRead(done(JOB)))
     await ground.apply(operation, collected("succeeded"))
     assert await following == 0

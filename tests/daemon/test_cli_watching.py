@@ -189,7 +189,7 @@ async def test_watch_tells_one_operation_to_its_end_and_exits_as_wait_does(
 async def test_watch_follows_as_things_happen(ground: Ground, shell: Shell) -> None:
     operation = await ground.operation("observing", JOB)
     watching = asyncio.create_task(shell.run("watch", operation, "--json"))
-    await asyncio.sleep(0.3)
+    await ground.until_streaming()
     await ground.apply(operation, JobRead(done(JOB)))
     await ground.apply(operation, collected("completed_with_errors"))
     async with asyncio.timeout(20):
@@ -248,7 +248,7 @@ async def test_wait_for_several_exits_by_the_one_that_asks_most(
 async def test_wait_for_all_is_meant_where_nothing_is_said(ground: Ground, shell: Shell) -> None:
     ids = [await ground.operation("succeeded", "batch_1"), await ground.operation("observing", "batch_2")]
     waiting = asyncio.create_task(shell.run("wait", *ids))
-    await asyncio.sleep(0.3)
+    await ground.until_waiting(len(ids))
     assert not waiting.done()
     await ground.apply(ids[1], JobRead(done("batch_2")))
     await ground.apply(ids[1], collected("failed"))

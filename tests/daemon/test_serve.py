@@ -40,6 +40,7 @@ from reconcile.store.schema import read_only_uri
 from reconcile.store.writer import Hooks
 from tests.handlers.ground import (
     API_KEY,
+    PATIENCE,
     SECRET,
     START,
     HandClock,
@@ -184,78 +185,68 @@ async def test_c46_ready_is_said_once_after_both_listeners_and_stopping_once(
         assert [line for line in heard() if not line.startswith("STATUS=")] == ["STOPPING=1"]
 
 
-async def test_the_watchdog_is_told_that_all_is_well_from_ready_to_the_end_and_not_before(
+async def heard_of(heard: Callable[[], list[str]], word: str) -> list[str]:
+    """All that is said until a word comes, and in the same breath."""
+    said: list[str] = []
+
+    async def is_said() -> bool:
+        said.extend(heard())
+        return word in said
+
+    await until(is_said)
+    return said
+
+
+async def test_the_watchdog_is_told_that_all_is_well_from_ready_on_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C46 (1), with a watchdog of 300 ms: more than twice in each of its times."""
+    """C46 (1), that it is said at all; how often, and when not, is told in test_watchdog.py."""
     with systemd(tmp_path, monkeypatch, WATCHDOG_USEC="300000", WATCHDOG_PID=str(os.getpid())) as heard:
         async with serving(tmp_path / "state"):
             first = heard()
             assert first.index("WATCHDOG=1") <= first.index("READY=1") + 2
-            began = time.monotonic()
-            await asyncio.sleep(1)
-            passed = time.monotonic() - began
-            assert heard().count("WATCHDOG=1") >= 2 * passed / 0.3
+            await heard_of(heard, "WATCHDOG=1")
+            await heard_of(heard, "WATCHDOG=1")
 
 
 async def test_a_loop_that_hangs_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C46 (2): the word comes from the loop and from no thread beside it."""
     with systemd(tmp_path, monkeypatch, WATCHDOG_USEC="300000") as heard:
         async with serving(tmp_path / "state"):
-            await asyncio.sleep(0.2)
-            heard()
+            await heard_of(heard, "WATCHDOG=1")
             time.sleep(0.7)  # noqa: ASYNC251 - this is the hang
             assert heard() == []
-            await asyncio.sleep(0.2)
-            assert "WATCHDOG=1" in heard()
+            await heard_of(heard, "WATCHDOG=1")
 
 
-@pytest.mark.parametrize(("stuck", "is_well"), [(0.25, True), (1.2, False)])
-async def test_a_writer_that_hangs_is_not_vouched_for_and_a_slow_one_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: float, is_well: bool
+async def test_a_writer_that_hangs_is_not_vouched_for_until_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F22, scaled: a commit that takes less than the watchdog's time is slow, one that takes longer is stuck."""
+    """F22: the loop turns all the while. Where slow ends and stuck begins is told in test_watchdog.py."""
     let_go, holds = threading.Event(), threading.Event()
 
     def hang(_: sqlite3.Connection) -> None:
         if holds.is_set():
-            let_go.wait(stuck)
-            holds.clear()
+            let_go.wait(PATIENCE)
 
-    with systemd(tmp_path, monkeypatch, WATCHDOG_USEC="600000") as heard:
+    with systemd(tmp_path, monkeypatch, WATCHDOG_USEC="300000") as heard:
         async with serving(tmp_path / "state", {"hooks": Hooks(before_commit=hang)}) as served:
-            holds.set()
-            starting = asyncio.create_task(served.call("POST", "/v1/operations", START))
-            said: list[bool] = []
-            while holds.is_set():
-                await asyncio.sleep(0.22)  # a word is due each 0.2 s
-                said.append("WATCHDOG=1" in heard())
-            assert (await starting)[0] == 202, "what was slow was kept all the same"
-            assert all(said[:-1]) is is_well, said
-            await asyncio.sleep(0.3)
-            assert "WATCHDOG=1" in heard(), "a writer that goes on is well again"
+            try:
+                holds.set()
+                starting = asyncio.create_task(served.call("POST", "/v1/operations", START))
 
+                async def is_silent() -> bool:
+                    heard()
+                    await asyncio.sleep(0.3)  # three words are due
+                    return "WATCHDOG=1" not in heard()
 
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {"WATCHDOG_USEC": "300000", "WATCHDOG_PID": "1"},
-        {"WATCHDOG_USEC": "0"},
-        {"WATCHDOG_USEC": "soon"},
-        {"WATCHDOG_USEC": "-5"},
-        {},
-    ],
-)
-async def test_a_watchdog_that_is_not_for_this_process_is_told_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
-) -> None:
-    """C46 (4) (5)."""
-    for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
-        monkeypatch.delenv(name, raising=False)
-    with systemd(tmp_path, monkeypatch, **environ) as heard:
-        async with serving(tmp_path / "state"):
-            await asyncio.sleep(0.3)
-        assert "WATCHDOG=1" not in heard()
+                await until(is_silent)
+                assert (await served.call("GET", "/healthz"))[0] == 200
+            finally:
+                holds.clear()
+                let_go.set()
+            assert (await starting)[0] == 202, "what hung was kept all the same"
+            await heard_of(heard, "WATCHDOG=1")
 
 
 async def test_a_long_start_asks_systemd_for_more_time_as_long_as_its_loop_turns(
@@ -274,8 +265,6 @@ async def test_a_long_start_asks_systemd_for_more_time_as_long_as_its_loop_turns
             asked = [n for n, line in enumerate(said) if line == f"EXTEND_TIMEOUT_USEC={60_000_000}"]
             assert len(asked) >= 4
             assert max(asked) < said.index("READY=1")
-            await asyncio.sleep(0.3)
-            assert heard() == [], "a daemon that serves asks for no time"
 
 
 async def test_without_systemd_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,32 @@ class Ground:
         assert answer.status == 200, answer
         return answer.json()
 
+    # ---- who waits ----
+
+    async def until_waiting(self, count: int = 1) -> None:
+        """Until so many waiters are registered, each once for every operation that it asks about."""
+
+        async def are_there() -> bool:
+            return sum(map(len, self.daemon.changes._watches.values())) >= count
+
+        await until(are_there)
+
+    async def until_streaming(self) -> None:
+        """Until a stream, of one operation or of all, is told what happens from now on."""
+
+        async def is_there() -> bool:
+            return bool(self.daemon.changes._streams)
+
+        await until(is_there)
+
+    async def until_feed_waits(self) -> None:
+        """Until a reader of the completions has found nothing and waits for the next end."""
+
+        async def is_there() -> bool:
+            return bool(self.daemon.changes.next_end()._waiters)
+
+        await until(is_there)
+
     # ---- evidence ----
 
     async def apply(self, operation_id: str, evidence: Evidence) -> Change:

@@ -12,7 +12,7 @@ import pytest
 from handlers.api import consumers as routes
 from reconcile.evidence import CreateUnknown, JobRead
 from reconcile.model import Observation
-from tests.handlers.ground import NOON, Answer, Ground, collected, done, running, until
+from tests.handlers.ground import NOON, Answer, Ground, collected, done, running
 from tests.reconcile.rows import DAY
 
 SECTIONS = {"retention": {"finished": "10d"}}
@@ -37,19 +37,10 @@ def outcomes(body: Any) -> list[Any]:
 # ---- waiting for many -------------------------------------------------------------------------------------------
 
 
-async def waits(ground: Ground, count: int = 1) -> None:
-    """Until so many watch something."""
-
-    async def are_there() -> bool:
-        return sum(map(len, ground.daemon.changes._watches.values())) >= count
-
-    await until(are_there)
-
-
 async def test_a_wait_for_any_ends_with_the_first(ground: Ground) -> None:
     ids = await observing(ground, 3)
     asked = asyncio.create_task(ground.get(many(*ids, mode="any", wait=20)))
-    await waits(ground, 3)
+    await ground.until_waiting(3)
     await end(ground, ids[1], "job_1")
     body = await asked
     assert (body["mode"], body["timed_out"]) == ("any", False)
@@ -61,7 +52,7 @@ async def test_a_wait_for_any_ends_with_the_first(ground: Ground) -> None:
 async def test_a_wait_for_all_ends_with_the_last(ground: Ground) -> None:
     ids = await observing(ground, 3)
     asked = asyncio.create_task(ground.get(many(*ids, mode="all", wait=20)))
-    await waits(ground, 3)
+    await ground.until_waiting(3)
     for n in (2, 0):
         await end(ground, ids[n], f"job_{n}")
     await ground.apply(ids[1], JobRead(done("job_1")))
@@ -74,7 +65,7 @@ async def test_a_wait_for_all_ends_with_the_last(ground: Ground) -> None:
 async def test_two_that_end_in_one_commit_are_both_seen(ground: Ground) -> None:
     ids = await observing(ground, 2)
     asked = asyncio.create_task(ground.get(many(*ids, mode="all", wait=20)))
-    await waits(ground, 2)
+    await ground.until_waiting(2)
     await asyncio.gather(*(end(ground, name, f"job_{n}") for n, name in enumerate(ids)))
     assert outcomes(await asked) == ["failed", "failed"]
 
@@ -100,7 +91,7 @@ async def test_a_wait_that_runs_out_says_so_and_that_the_work_goes_on(ground: Gr
 async def test_other_news_does_not_end_a_wait_for_many(ground: Ground) -> None:
     operation = await ground.start()
     asked = asyncio.create_task(ground.get(many(operation, wait=20)))
-    await waits(ground)
+    await ground.until_waiting()
     await ground.apply(operation, CreateUnknown("timeout"))
     await asyncio.sleep(0)
     assert not asked.done()
@@ -277,7 +268,7 @@ async def test_a_feed_can_be_waited_for(ground: Ground) -> None:
     operation = (await observing(ground, 1))[0]
     _, cursor = await feed(ground)
     asked = asyncio.create_task(ground.get(f"/v1/completions?after={cursor}&wait=20"))
-    await asyncio.sleep(0.05)
+    await ground.until_feed_waits()
     assert not asked.done()
     await end(ground, operation, "job_0")
     body = await asked
@@ -302,7 +293,7 @@ async def test_what_ends_while_a_feed_is_read_is_not_missed(ground: Ground, monk
 
 async def test_a_stop_ends_the_wait_of_a_feed(ground: Ground) -> None:
     asked = asyncio.create_task(ground.get("/v1/completions?wait=20"))
-    await asyncio.sleep(0.05)
+    await ground.until_feed_waits()
     ground.daemon.changes.close()
     assert (await asyncio.wait_for(asked, 5))["completions"] == []
     assert (await ground.get("/v1/completions?wait=20"))["completions"] == []

@@ -547,7 +547,7 @@ async def test_a_wait_ends_at_the_end(ground: Ground, state: str) -> None:
     operation = await ground.operation("result_collecting", JOB)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(ground.get(f"/v1/operations/{operation}?wait=20"))
-        await asyncio.sleep(0.05)
+        await ground.until_waiting()
         assert not waiting.done()
         await ground.apply(operation, collected(state))
     body = waiting.result()
@@ -560,7 +560,7 @@ async def test_a_wait_ends_when_a_person_is_needed(ground: Ground) -> None:
     operation = await ground.operation("result_collecting", JOB)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(ground.get(f"/v1/operations/{operation}?wait=20"))
-        await asyncio.sleep(0.05)
+        await ground.until_waiting()
         await ground.apply(operation, collected("result_validation_failed"))
     body = waiting.result()
     assert (body["wait"]["result"], body["done"], body["status"]) == ("needs_attention", False, "blocked")
@@ -583,7 +583,7 @@ async def test_other_news_does_not_end_a_wait(ground: Ground) -> None:
     operation = await ground.operation("create_unknown", None)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(ground.get(f"/v1/operations/{operation}?wait=20"))
-        await asyncio.sleep(0.05)
+        await ground.until_waiting()
         await ground.apply(operation, Accepted(Observation("in_progress", remote_job_id=JOB), by_lookup=True))
         await ground.apply(operation, JobRead(done(JOB)))
         await asyncio.sleep(0.05)
@@ -611,7 +611,7 @@ async def test_history_can_be_waited_for(ground: Ground) -> None:
     seen = (await ground.get(f"/v1/operations/{operation}/history"))["history"][-1]["seq"]
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(ground.get(f"/v1/operations/{operation}/history?cursor={seen}&wait=20"))
-        await asyncio.sleep(0.05)
+        await ground.until_waiting()
         assert not waiting.done()
         await ground.apply(operation, JobRead(done(JOB)))
     rows = waiting.result()["history"]
