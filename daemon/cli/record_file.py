@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,35 @@ def find(arguments: argparse.Namespace) -> tuple[Path, Section | None]:
     if top is None:
         raise WrongUsage(f"no configuration at {config}; name the file by --db, or give --config")
     return file or state_dir_of(top, os.environ) / _NAME, top
+
+
+def placed_beside(file: Path, top: Section) -> list[str]:
+    """The files that the configuration places beside the database, such as tokens: names as seen from there, sorted.
+
+    Each text of the configuration is taken for a path, since secrets stand in many places and none is left out so.
+    """
+    folder, bases = file.parent.resolve(), (state_dir_of(top, os.environ), Path())
+    found = set[str]()
+    for text in _texts([top.given(name) for name in top.names()]):
+        for path in {base / text for base in bases}:
+            try:
+                place = path.parent.resolve() / path.name
+                if place.is_relative_to(folder) and path.is_file():
+                    found.add(str(place.relative_to(folder)))
+            except (OSError, ValueError):  # too long for a path, or with a NUL in it
+                continue
+    return sorted(found)
+
+
+def _texts(values: Iterable[Any]) -> Iterator[str]:
+    """Every text that stands in them, however deep."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _texts(value.values())
+        elif isinstance(value, list):
+            yield from _texts(value)
 
 
 def trust(key_file: Path | None, file: Path | None, top: Section | None) -> Trust:

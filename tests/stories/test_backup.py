@@ -169,6 +169,36 @@ def test_what_the_command_says(source: Path, tmp_path: Path) -> None:
     assert names(tmp_path) == ["copy.db", "local.toml", "state"]
 
 
+def test_the_command_names_each_secret_that_the_configuration_places_beside_the_file(
+    source: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    (state / "keys").mkdir(parents=True)
+    shutil.copy(source, state / "reconciled.db")
+    for name in ("agents-token", "first-token", "keys/signing.pem", "cert.pem", "a file of nobody", "elsewhere"):
+        (state / name).touch()
+    (tmp_path / "outside").touch()
+    (tmp_path / "local.toml").write_text(
+        f"""state_dir = "state"
+        api.token = {{ file = "first-token" }}
+        api.tokens.agents.token = {{ file = "agents-token" }}
+        audit.key = {{ file = "{state / "keys" / "signing.pem"}" }}
+        webhooks.tls_cert = "state/cert.pem"
+        providers.x.webhook_secrets = [ {{ env = "NOT_SET" }}, {{ file = "outside" }}, {{ file = "{"x" * 5000}" }} ]
+        """
+    )
+    ended = ran(command("copy.db", "--config", "local.toml"), tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.partition("; ")[2] == (
+        "not in it: agents-token, cert.pem, first-token, keys/signing.pem (copy them now, after it)\n"
+    )
+    (state / "spool").mkdir()
+    ended = ran(command("other.db", "--db", "state/reconciled.db"), tmp_path)
+    assert ended.stdout.partition("; ")[2] == (
+        "not in it: spool/, any other token or key that the configuration places there (copy them now, after it)\n"
+    )
+
+
 def test_a_damaged_file_is_told_as_that(source: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.db"
     shutil.copy(source, damaged)

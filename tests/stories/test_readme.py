@@ -78,6 +78,14 @@ def on_own_ports(script: str) -> str:
     return script
 
 
+#: A token of the operator's own in the state directory: a restore without it would not start.
+NAMED_TOKEN = """\
+mkdir -m 700 state
+(umask 077; echo a-token-of-the-agents > state/agents-token)
+printf '[api.tokens.agents]\\ntoken = { file = "agents-token" }\\n' >> local.toml
+"""
+
+
 def joined(steps: list[str]) -> str:
     """One script that says where a step ends, on ports of the test's own."""
     return on_own_ports(ENDING + f"echo '=== end'\n{READY}".join(steps) + "wait\n")
@@ -164,14 +172,18 @@ def test_the_readmes_restore_drill_goes_as_it_says(folder: Path) -> None:
     steps = blocks("drill")
     assert len(steps) == 9
 
-    status, out, err = ran(joined([blocks("try")[0], *steps]), folder)
+    status, out, err = ran(joined([blocks("try")[0] + NAMED_TOKEN, *steps]), folder)
 
     assert status == 0, err
     _, _, backed_up, after, _, _, _, looked, adopted, _ = out.split("=== end\n")
-    assert re.search(r"backup/reconciled\.db: .*; not in it: spool/, results/, audit\.key, api-token \(", backed_up)
+    assert re.search(
+        r"backup/reconciled\.db: .*; not in it: spool/, results/, audit\.key, api-token, agents-token \(", backed_up
+    )
     assert "done (succeeded)" in after
     lost = re.findall(r"op_[0-9a-z]+", after)[0]
     assert err.count('"restored_backup"') == 1
+    assert (folder / "try" / "state").stat().st_mode & 0o777 == 0o700
+    assert (folder / "try" / "state" / "agents-token").stat().st_mode & 0o777 == 0o600
     # The job of the backup came to its end, and what the lost time left is there.
     assert "done (succeeded)" in looked
     assert "done (succeeded)" in adopted
