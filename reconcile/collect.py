@@ -5,9 +5,10 @@ Memory stays flat: a chunk, one line, one slice of rows.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from reconcile import conclude, marks
@@ -23,6 +24,7 @@ from reconcile.gathered import (
     hold_to_type,
     in_chunks,
     next_file,
+    numbered,
     off_schema_of,
     unmarked,
     without_bom,
@@ -35,6 +37,7 @@ from reconcile.provider import (
     INLINE,
     THE_RESULT,
     WHOLE,
+    Headers,
     HttpRequest,
     HttpResponse,
     Item,
@@ -53,6 +56,8 @@ MAX_ERROR_BODY: Final = 65536
 LINES_A_TURN: Final = 1000
 #: Bytes of lines whose bodies wait to be held against a schema. 1 MiB: arbitrary; a longer line waits alone.
 MAX_WAITING: Final = 2**20
+#: What a body came as that was read as a status.
+_JSON: Final[Headers] = {"content-type": ("application/json",)}
 #: Bytes of a result that is one item up to which the item shows them. 1 MiB: arbitrary; the result itself has them all.
 MAX_SHOWN: Final = 2**20
 
@@ -131,7 +136,7 @@ class Collector:
 
     async def _fetch(self, peer: Peer, this: Try, ref: ResultRef) -> None:
         if ref.name == INLINE:
-            await self._take_apart(peer, this, ref, self._inline(this.op))
+            await self._take_apart(peer, this, ref, self._inline(this.op), _JSON)
             return
         request = peer.provider.result(this.op, ref)
         sent_at = self._clock.now()
@@ -169,7 +174,7 @@ class Collector:
                 body += chunk
                 if len(body) > self._caps.answer:
                     raise OutcomeUnknown("answer_too_large", f"more than {self._caps.answer} bytes")
-            await self._take_apart(peer, this, ref, bytes(body))
+            await self._take_apart(peer, this, ref, bytes(body), stream.headers)
 
     def _inline(self, op: Operation) -> bytes:
         """The body that showed the end; where it was not kept, the job is read again before the next try."""
@@ -179,7 +184,7 @@ class Collector:
         except FileNotFoundError as fault:
             raise _Stop(CollectFailed("our_file")) from fault
 
-    async def _take_apart(self, peer: Peer, this: Try, ref: ResultRef, body: bytes) -> None:
+    async def _take_apart(self, peer: Peer, this: Try, ref: ResultRef, body: bytes, headers: Headers) -> None:
         if not isinstance(peer.provider, Unfolds):
             raise _Stop(CollectFailed("unreadable"))
         try:
@@ -187,11 +192,26 @@ class Collector:
         except Unreadable as fault:
             raise _Stop(CollectFailed("unreadable")) from fault
         for part in parts:
-            stream = Stream(200, {"content-type": ("application/json",)}, in_chunks(part.data))
+            stream = Stream(200, headers, in_chunks(part.data))
             if part.holds == "items":
-                await self._keep(peer, this, ref, stream)
+                await self._keep_index(peer, this, ref, part.data)
             else:
                 await self._keep_whole(this, stream, is_item=part.holds == "item")
+
+    async def _keep_index(self, peer: Peer, this: Try, ref: ResultRef, data: bytes) -> None:
+        """A document's items, a line each, for items to be found in: the result is the document, and has them once."""
+        name, index = numbered(this), len(this.files)
+        writer = self._files.create(name)
+        try:
+            async with aclosing(self._lines(this, in_chunks(data), writer.write)) as lines:
+                async for line in lines:
+                    this.lines += 1
+                    await self._judge(peer, this, ref, index, line)
+            await writer.finish()
+        finally:
+            writer.discard()
+        this.files.append(name)
+        this.indexes.append(name)
 
     async def _keep_whole(self, this: Try, stream: Stream, *, is_item: bool = True) -> None:
         """A file that is one item, or none: its bytes as they come, and not looked into."""
@@ -244,7 +264,7 @@ class Collector:
         writer = self._files.create(name)
         has_begun = False
         try:
-            async with aclosing(self._lines(this, writer, chunks)) as lines:
+            async with aclosing(self._lines(this, chunks, partial(self._write, this, writer))) as lines:
                 async for line in lines:
                     if not has_begun and line.is_page:
                         raise _Stop(CollectFailed("html_page"))
@@ -256,11 +276,13 @@ class Collector:
             writer.discard()
         hold_to_type(this, name, writer.bytes, stream)
 
-    async def _lines(self, this: Try, writer: FileWriter, chunks: AsyncIterator[bytes]) -> AsyncGenerator[Line, None]:
+    async def _lines(
+        self, this: Try, chunks: AsyncIterator[bytes], write: Callable[[bytes], object]
+    ) -> AsyncGenerator[Line, None]:
         """Every line that is not blank; its data are None where it is too long to be looked at."""
         buffer, start, size, number = bytearray(), 0, 0, 0
         async for chunk in chunks:
-            self._write(this, writer, chunk)
+            write(chunk)
             *whole, rest = chunk.split(b"\n")
             for part in whole:
                 number, size, is_marked = number + 1, size + len(part), this.next_line_is_marked()
@@ -353,6 +375,7 @@ class Collector:
             items=tally.found,
             files=tuple(this.files),
             problems=problems or None,
+            indexes=tuple(this.indexes),
         )
         only_promises = bool(differences) and is_all
         return Collected(info, summary, differences=differences, breaks_only_promises=only_promises)

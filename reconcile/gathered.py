@@ -26,8 +26,10 @@ class Try:
     attempt: int
     exchanges: list[Exchange] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    #: Those of them that only hold the items of a document among the others.
+    indexes: list[str] = field(default_factory=list)
     bytes: int = 0
-    #: Over all files in order: one checksum for the whole result.
+    #: Over all files that are the result, in order: one checksum for the whole.
     digest: Any = field(default_factory=hashlib.sha256)
     content_type: str | None = None
     lines: int = 0
@@ -82,6 +84,11 @@ async def unmarked(chunks: AsyncIterator[bytes], taken_off: marks.TakenOff) -> A
 def next_file(this: Try, stream: Stream) -> str:
     """The name of the next file of this try; the first one's type is the result's."""
     this.content_type = this.content_type or first_value(stream.headers, "content-type")
+    return numbered(this)
+
+
+def numbered(this: Try) -> str:
+    """The name of the next file of this try."""
     return f"results/{this.op.operation_id}/{this.attempt}/{len(this.files)}.jsonl"
 
 

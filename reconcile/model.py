@@ -157,6 +157,13 @@ class ResultInfo:
     items: int
     files: tuple[str, ...] = ()
     problems: Problems | None = None
+    #: Those of `files` that hold the items of a document among the others, for items to be found in: no further bytes.
+    indexes: tuple[str, ...] = ()
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The files that are the result: what bytes, checksum and content type speak of."""
+        return tuple(name for name in self.files if name not in self.indexes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,7 @@ THE_RESULT: Final = "result"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a document as it is kept: a file of items, a line each; or one item as a whole; or neither."""
+    """A part of a document as it is kept: the result, as one item or none; or its items, a line each, beside it."""
 
     data: bytes
     holds: Literal["items", "item", "nothing"]

@@ -50,7 +50,7 @@ def add_commands(commands: Any) -> None:
         commands,
         "result",
         _result,
-        "the collected bytes as the provider gave them",
+        "the collected bytes as the provider gave them, of a value in a status body its JSON",
         examples=("reconciled result op_... -o result.jsonl",),
     )
     result.add_argument("-o", dest="output", type=Path, metavar="FILE", help="write them there; default: stdout")

@@ -21,7 +21,7 @@ async def value_of(files: Files, result: ResultInfo) -> JsonValue:
     if not 0 < result.bytes <= MAX_INLINE:
         return None
     try:
-        read = await files.offload(lambda: [files.read(name, 0, MAX_INLINE + 1) for name in result.files])
+        read = await files.offload(lambda: [files.read(name, 0, MAX_INLINE + 1) for name in result.served])
     except OSError:
         return None
     return _parsed(read) if sum(map(len, read)) == result.bytes else None

@@ -68,7 +68,7 @@ class Results:
         return web.json_response({**bodies.item(view, op), "lines": lines})
 
     async def result(self, request: web.Request) -> web.StreamResponse:
-        """GET: the collected bytes, all files in order, or the one range of them that is asked for."""
+        """GET: the collected bytes, all files that are the result in order, or the one range that is asked for."""
         take_only(request)
         op = await found(self._deps.store, request.match_info["operation_id"])
         if op.result is None:
@@ -83,7 +83,7 @@ class Results:
             raise Refused(refusals.NO_SUCH_RANGE, headers=beyond, bytes=result.bytes) from fault
         with ExitStack() as opened:
             # All of them before the head is sent: until then a fault can still be told.
-            files = await self._deps.files.offload(lambda: self._opened(opened, result.files))
+            files = await self._deps.files.offload(lambda: self._opened(opened, result.served))
             return await self._send(request, files, stretch, result)
 
     def _opened(self, opened: ExitStack, names: Iterable[str]) -> list[BinaryIO]:

@@ -83,7 +83,7 @@ def living(op: Operation) -> str:
     if op.results:
         document["results"] = [[ref.name, ref.role] for ref in op.results]
     if op.result is not None:
-        document["result"] = asdict(op.result)
+        document["result"] = {k: v for k, v in asdict(op.result).items() if v or k != "indexes"}
     for name in _JOBS:
         if value := getattr(op, name):
             document[name] = list(value)
@@ -123,11 +123,11 @@ def _schedule(columns: Sequence[Any], named: Mapping[str, Any]) -> Schedule:
 
 def _result(document: dict[str, Any]) -> ResultInfo:
     problems = document.pop("problems", None)
-    files = tuple(document.pop("files", ()))
+    files, indexes = (tuple(document.pop(name, ())) for name in ("files", "indexes"))
     if problems is not None:
         listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in problems.items()}
         problems = Problems(**listed)
-    return ResultInfo(**document, files=files, problems=problems)
+    return ResultInfo(**document, files=files, problems=problems, indexes=indexes)
 
 
 _INSERT: Final = f"INSERT INTO operations ({', '.join(COLUMNS[1:])}) VALUES ({', '.join('?' * (len(COLUMNS) - 1))})"

@@ -1,6 +1,7 @@
 """The README's declared providers against servers of their shape: real sockets, the TOML as it stands in the README."""
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,10 @@ async def test_a_transcode_is_polled_to_its_end_through_odd_states_and_html_erro
         assert body["summary"]["succeeded"] == body["summary"]["total"] == 1
         assert [entry["word"] for entry in on.ground.logged if entry["event"] == "unknown_status"] == ["warming_up"]
         assert "GET /v1/jobs/job%2F0" in media.asked
-        whole, *lines = (await on.result(operation)).splitlines()
-        assert json.loads(whole) == {"renditions": media.renditions, "minutes": 3.5}
-        assert [json.loads(line) for line in lines] == media.renditions
+        spelled = b'{"minutes":3.5,"renditions":[{"name":"720p","state":"done"}]}\n'
+        assert await on.result(operation) == spelled
+        assert body["result"]["bytes"] == len(spelled)
+        assert body["result"]["sha256"] == hashlib.sha256(spelled).hexdigest()
         assert body["result"]["content_type"] == "application/json"
         assert not list((tmp_path / "state" / "spool").iterdir()), "the body that held it is gone once it is collected"
 
@@ -365,6 +367,28 @@ async def test_a_document_with_items_in_it_is_taken_apart_up_to_the_size_of_an_a
         await on.state(operation, state)
         if state == "succeeded":
             assert await on.items(operation) == {"720p": ("succeeded", None)}
+
+
+async def test_a_document_with_items_in_it_is_the_result_byte_for_byte_and_its_items_are_found_in_it(
+    tmp_path: Path,
+) -> None:
+    """What was promised of the document is held to the document; the items beside it are no further bytes of it."""
+    document = b'{ "frames": [\r\n  {"n": "f2", "ok": "yes"},\n  {"n": "f1", "ok": "no", "error": "blurred"} ] }\n\n'
+    kind = "application/vnd.frames+json"
+    ci = Ci(conclusion="green", report=(200, {"Content-Type": kind}, document))
+    items = {"from": "$.frames", "id": "$.n", "state": "$.ok", "succeeded": ["yes"], "failed": ["no"]}
+    expect = {"sha256": hashlib.sha256(document).hexdigest(), "content_type": kind, "items": ["f1", "f2"]}
+    async with declared(tmp_path / "state", "ci", ci.app(), path="/api", items=items) as on:
+        operation = await on.start(expect=expect)
+        body = await on.state(operation, "completed_with_errors")
+        told = {"bytes": len(document), "sha256": expect["sha256"], "content_type": kind, "items": 2, "problems": None}
+        assert {name: body["result"][name] for name in told} == told
+        assert await on.result(operation) == document
+        assert await on.items(operation) == {"f1": ("failed", "blurred"), "f2": ("succeeded", None)}
+        item = await on.ground.get(f"/v1/operations/{operation}/items/f2")
+        assert item["lines"] == [{"n": "f2", "ok": "yes"}]
+        again = await on.start(expect={**expect, "sha256": "0" * 64})
+        await on.state(again, "result_validation_failed")
 
 
 # ---- results elsewhere -----------------------------------------------------------------------------------------

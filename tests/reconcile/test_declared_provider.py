@@ -458,9 +458,25 @@ def test_without_a_table_for_results_the_body_that_shows_the_end_is_the_result()
     adapter = provider({key: value for key, value in GENERIC.items() if key != "result"})
     body = {"id": "j", "status": "succeeded", "tests": 7}
     (ref,) = read(adapter, body).results
-    assert adapter.unfold(ref, json.dumps(body).encode()) == (
-        Part(b'{"id":"j","status":"succeeded","tests":7}\n', "item"),
-    )
+    raw = json.dumps(body, indent=2).encode()
+    assert adapter.unfold(ref, raw) == (Part(raw, "item"),), "byte for byte"
+
+
+def test_items_of_a_status_body_without_a_place_for_the_result_leave_the_body_as_the_result() -> None:
+    adapter = provider({key: value for key, value in TRANSCODE.items() if key != "result"})
+    (ref,) = read(adapter, BODY).results
+    raw = json.dumps(BODY, indent=2).encode()
+    whole, lines = adapter.unfold(ref, raw)
+    assert (whole, lines.holds) == (Part(raw, "nothing"), "items")
+
+
+def test_a_value_inside_a_status_body_is_written_in_one_spelling() -> None:
+    """Whoever promised its checksum cannot know in which order the provider would write its keys."""
+    adapter, body = provider(), {"id": "j", "status": "succeeded", "result": {"b": 1, "a": "é"}}
+    (ref,) = read(adapter, body).results
+    assert adapter.unfold(ref, json.dumps(body).encode()) == (Part('{"a":"é","b":1}\n'.encode(), "item"),)
+    with pytest.raises(Unreadable):
+        adapter.unfold(ref, b'{"id": "j", "status": "succeeded", "result": null}')
 
 
 def test_a_result_that_is_not_there_is_not_named() -> None:

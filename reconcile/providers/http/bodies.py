@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from reconcile.errors import Unreadable
+from reconcile.fingerprint import canonical_json
 from reconcile.model import ENDS, SAYS_DONE, Observation, Progress, RemoteError, ResultRef, VerdictKind
 from reconcile.provider import DOCUMENT, INLINE, WHOLE, HttpResponse, Item, Part
 from reconcile.providers.http.declaration import Declaration
@@ -155,14 +156,20 @@ def _lines(said: Declaration, body: JsonValue) -> ResultRef | None:
 
 
 def unfold(said: Declaration, ref: ResultRef, raw: bytes) -> tuple[Part, ...]:
-    """What is kept of a body that holds a result: the result as one line, then its items, a line each.
+    """What is kept of a body that holds a result: the result, then what its items are found in, a line each.
+
+    The result is the body as it came. Only a value inside a status body has no text of its own left: that one is
+    written anew, in the one spelling that a checksum can be promised of.
 
     Raises: Unreadable.
     """
     body = document(raw)
     path = said.result.inline if ref.name == INLINE else None
-    main = path.one(body) if path is not None else (body if ref.name != INLINE else None)
-    parts = [Part(_line(main), "item" if said.items is None else "nothing")] if main is not None else []
+    value = path.one(body) if path is not None else None
+    if path is not None and value is None and said.items is None:
+        raise Unreadable(f"{path.text}: no result where one was declared")
+    main = raw if value is None or value is body else canonical_json(value) + b"\n"
+    parts = [Part(main, "item" if said.items is None else "nothing")]
     if said.items is not None and said.items.inline is not None:
         entries = said.items.inline.every(body)
         parts.append(Part(b"".join(map(_line, entries)), "items"))
