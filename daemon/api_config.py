@@ -31,7 +31,7 @@ def api_place(api: Section) -> tuple[Listener | SocketPath, tuple[str, ...]]:
         return place, (("api.unsafe",) if unsafe else ())
     if _ANY_INTERFACE not in unsafe:
         expected = f'a loopback address or unix:/PATH; the network takes unsafe = ["{_ANY_INTERFACE}"] beside it'
-        raise api.fault("listen", api.shown(str(place)), expected)
+        raise api.at_odds("listen", api.shown(str(place)), expected, "unsafe")
     return place, ()
 
 

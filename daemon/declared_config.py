@@ -129,7 +129,7 @@ def _token(create: Section) -> tuple[Carried | None, int]:
 def _carried(table: Section, *, is_quoted: bool = False) -> Carried:
     header, field = table.text_or_none("header"), table.text_or_none("field")
     if (header is None) == (field is None):
-        raise table.fault("header", "both or neither", _CARRIED_EXAMPLE)
+        raise table.at_odds("header", "both or neither", _CARRIED_EXAMPLE, "header", "field")
     if header is not None:
         return Carried("header", header_name(table, "header", header), is_quoted)
     return Carried("field", str(field))
@@ -161,7 +161,7 @@ def _with_reference(made: Create, create: Section, lookup: LookUp | None, sectio
         or ("token" in asks_by and made.token is not None)
     ):
         expected = "something that the job bears: {operation_id} with create.reference, or {token} with idempotency"
-        raise section.section("lookup").fault("request", found, expected)
+        raise section.section("lookup").at_odds("request", found, expected, section.section("lookup").beside("create"))
     return made
 
 
@@ -197,9 +197,11 @@ def _words(status: Section, *, may_hold: bool, has_items: bool) -> dict[str, Wor
     if VerdictKind.PENDING not in kinds:
         raise status.fault("pending", "nothing", "the words of a job that has not ended")
     if not kinds & {VerdictKind.DONE, VerdictKind.DONE_UNKNOWN_OUTCOME}:
-        raise status.fault("succeeded", "nothing", "the words of a job that ended well, here or in outcome_in_items")
+        expected = "the words of a job that ended well, here or in outcome_in_items"
+        raise status.at_odds("succeeded", "nothing", expected, "outcome_in_items")
     if VerdictKind.DONE_UNKNOWN_OUTCOME in kinds and not has_items:
-        raise status.fault("outcome_in_items", "words", "none without a table of items, which alone could tell")
+        expected = "none without a table of items, which alone could tell"
+        raise status.at_odds("outcome_in_items", "words", expected, status.beside("items"))
     return words
 
 
@@ -222,7 +224,8 @@ def _items(section: Section) -> Items | None:
         return None
     inline, url = _path_or_none(table, "from"), _path_or_none(table, "url")
     if (inline is None) == (url is None):
-        raise table.fault("from", "both or neither", "where the items are: from, a list, or url, a file of lines")
+        expected = "where the items are: from, a list, or url, a file of lines"
+        raise table.at_odds("from", "both or neither", expected, "from", "url")
     outcomes: dict[str, str] = {}
     for name in _OUTCOMES:
         for path, word in table.texts(name):
@@ -233,7 +236,7 @@ def _items(section: Section) -> Items | None:
         raise table.fault("succeeded", "nothing", "the words of an item that went well")
     hosts = tuple(_host(table, path, host) for path, host in table.texts("hosts"))
     if hosts and url is None:
-        raise table.fault("hosts", "hosts", "none without url: nothing is fetched from elsewhere")
+        raise table.at_odds("hosts", "hosts", "none without url: nothing is fetched from elsewhere", "url")
     error = _path_or_none(table, "error") or read_path("$.error")
     return Items(_path(table, "id"), _path(table, "state"), outcomes, error, inline, url, hosts)
 

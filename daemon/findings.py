@@ -1,6 +1,7 @@
 """All that can be said of a configuration without starting anything: every fault, and what could not be looked at.
 
-The parser tells the first fault it meets. Here it is asked again and again, each time without what was wrong last.
+The parser tells the first fault it meets. Here it is asked again and again, each time without what was wrong last; what
+is only amiss without that is no fault.
 """
 
 import json
@@ -17,7 +18,7 @@ from daemon import own_secrets, unix_socket
 from daemon.addresses import SocketPath
 from daemon.api_config import TOKEN_FILE
 from daemon.config import Config, parse
-from reconcile.errors import ConfigError, CredentialAbsent
+from reconcile.errors import ConfigError, CredentialAbsent, SettingsAtOdds
 
 #: One part of a key path: a bare key, a quoted one, or an element's place.
 _PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^.\[\]"]+|\[[0-9]+\]')
@@ -51,11 +52,11 @@ def look_at(document: Mapping[str, Any], environ: Mapping[str, str], *, file: st
             found.config = parse(left, environ, file=file)
         except ConfigError as fault:
             path = _parts(fault.key_path)
-            if tuple(path) not in told:
+            if not _follows(fault, path, told):
                 told.add(tuple(path))
                 (found.unchecked if _is_out_of_reach(fault) else found.faults).append(fault)
-                if _take_out(left, path):
-                    continue
+            if _take_out(left, path):
+                continue
             # Missing, or of no use without what was taken out: its table goes as a whole.
             if len(path) < 2 or not _take_out(left, path[:-1]):
                 break
@@ -64,6 +65,12 @@ def look_at(document: Mapping[str, Any], environ: Mapping[str, str], *, file: st
             _look_at_places(found, found.config)
             break
     return found
+
+
+def _follows(fault: ConfigError, path: list[str], told: set[tuple[str, ...]]) -> bool:
+    """Whether a fault is only there because of what was told, and taken out, before it: there, below, or beside it."""
+    others = map(_parts, fault.others) if isinstance(fault, SettingsAtOdds) else ()
+    return any(list(at[: len(place)]) == place for place in (path, *others) for at in told)
 
 
 def _is_out_of_reach(fault: ConfigError) -> bool:

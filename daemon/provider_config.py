@@ -77,13 +77,13 @@ def _tuned(contract: Contract, section: Section, attention_ms: int | None) -> Co
     poll.refuse_unknown()  # first: a misspelt `base` must not be told as a cap below the default base
     if not (base and cap and sweep) or not base <= cap <= sweep:
         found = f"base {spelled(base)}, cap {spelled(cap)}, sweep {spelled(sweep)}"
-        raise poll.fault("cap", found, "base <= cap <= sweep")
+        raise poll.at_odds("cap", found, "base <= cap <= sweep", "base", "cap", "sweep")
     kept = contract.results_kept_ms
     if kept is not None and sweep > kept // LOOKS_WHILE_KEPT:
         # J7: an end must be seen while its results can still be fetched.
         most = spelled(kept // LOOKS_WHILE_KEPT)
         expected = f"{most} at most: a quarter of the {spelled(kept)} for which results are kept"
-        raise poll.fault("sweep", spelled(sweep), expected)
+        raise poll.at_odds("sweep", spelled(sweep), expected, "base", "cap", "sweep", poll.beside("result"))
     rate = limits.number("requests_per_second", contract.limits.requests_per_second)
     concurrency = limits.whole("concurrency", contract.limits.concurrency)
     return replace(

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from reconcile.errors import ConfigError, CredentialAbsent, SecretAbsent
+from daemon.misspelt import missing, unknown
+from reconcile.errors import ConfigError, CredentialAbsent, SecretAbsent, SettingsAtOdds
 from reconcile.given import SPAN_EXAMPLES, span_ms
 
 F = TypeVar("F", bound=ConfigError)
@@ -84,6 +85,16 @@ class Section:
     def fault(self, key: str, found: str, expected: str) -> ConfigError:
         """An error that names this key in full, and is short enough to be read whatever stands there."""
         return self._fault(ConfigError, key, found, expected)
+
+    def at_odds(self, key: str, found: str, expected: str, *others: str) -> SettingsAtOdds:
+        """An error about this key that hangs on other keys of this table, or on a whole key path such as `beside`'s."""
+        fault = self._fault(SettingsAtOdds, key, found, expected)
+        fault.others = tuple(other if "." in other else self._at(other) for other in others)
+        return fault
+
+    def beside(self, key: str) -> str:
+        """The path of a key in the table around this one."""
+        return f"{self._path.rpartition('.')[0]}.{key}"
 
     def fault_here(self, found: str, expected: str) -> ConfigError:
         """An error that names this table in full."""
@@ -333,6 +344,8 @@ class Section:
             raise self.fault(key, f"{path}: {fault}", "a readable file") from fault
 
     def _fault(self, kind: type[F], key: str, found: str, expected: str) -> F:
+        if found == "nothing":
+            found += missing(key, set(self._table) - self._known)
         return kind(self._sources.file, self._at(key), _cut(found, _MAX_FOUND), _cut(expected, _MAX_EXPECTED))
 
     def refuse_unknown(self) -> None:
@@ -340,7 +353,8 @@ class Section:
         for key in self._table:
             if key not in self._known:
                 known = ", ".join(sorted(self._known)) or "none"
-                raise self.fault(str(key), "an unknown key", f"one of {known}")
+                meant = unknown(str(key), self._known - set(self._table))
+                raise self.fault(str(key), f"an unknown key{meant}", f"one of {known}")
         for child in self._children:
             child.refuse_unknown()
 

@@ -29,7 +29,8 @@ def tls(webhooks: Section) -> Tls | None:
         return None
     if cert is None or key is None:
         missing, given = (_CERT, _KEY) if cert is None else (_KEY, _CERT)
-        raise webhooks.fault(missing, "nothing", f"the file that belongs to webhooks.{given}, or neither of the two")
+        expected = f"the file that belongs to webhooks.{given}, or neither of the two"
+        raise webhooks.at_odds(missing, "nothing", expected, missing)
     try:
         first = x509.load_pem_x509_certificates(cert[1].encode())[0]
     except ValueError as fault:

@@ -65,7 +65,8 @@ def read(section: Section, contract: Contract) -> Proof:
 def _is_unsigned(section: Section, has_webhooks: bool, contract: Contract) -> bool:
     is_named = bool(section.words("unsafe", _UNSIGNED))
     if is_named and not has_webhooks:
-        raise section.fault("unsafe", _UNSIGNED, f"nothing: {contract.kind} has no webhooks{_here(contract)}")
+        expected = f"nothing: {contract.kind} has no webhooks{_here(contract)}"
+        raise section.at_odds("unsafe", _UNSIGNED, expected, "webhook")
     return is_named
 
 
@@ -91,7 +92,8 @@ def _read(section: Section, name: str, secrets: list[tuple[str, str]], contract:
     scheme = contract.webhook.scheme if contract.webhook is not None else None
     takes = "webhook_token" if scheme == _SHARED else "webhook_secrets"
     if scheme is None or takes != name:
-        raise section.fault(name, "secrets" if name == "webhook_secrets" else "a secret", _instead(contract))
+        found = "secrets" if name == "webhook_secrets" else "a secret"
+        raise section.at_odds(name, found, _instead(contract), "webhook")
     reads, shape = _SECRETS.get(scheme, (raw_secret, "the value that both sides know"))
     return [(path, read_key(section, path, secret, reads, shape)) for path, secret in secrets]
 

@@ -22,6 +22,13 @@ class ConfigError(ReconciledError):
         super().__init__(f"{where}: found {found}; expected {expected}")
 
 
+class SettingsAtOdds(ConfigError):
+    """A setting that is wrong only beside others: no fault of its own where one of those was taken out as wrong."""
+
+    #: The key paths of the others.
+    others: tuple[str, ...] = ()
+
+
 class SecretAbsent(ConfigError):
     """A secret that whoever starts the daemon hands to it, by the environment or as a credential: not handed to us."""
 

@@ -359,6 +359,79 @@ def test_a_declared_provider_is_told_where_its_webhooks_go_or_what_is_missing(
     assert API_KEY not in check.out + check.err
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('idempotency = "none"', "", ["create.idempotency"]),
+        ('idempotency = "none"', "idempotency = { header = 5 }", ["create.idempotency.header"]),
+        ("GET /jobs/{job_id}", "GET /jobs/{id}", ["status.request"]),
+        ('"header:X-Signature"', '"X-Signature"', ["webhook.signature"]),
+        ('scheme = "hmac-sha256"', 'scheme = "hmac"', ["webhook.scheme"]),
+        ('succeeded = ["done"]', "succeeded = 7", ["status.succeeded"]),
+        ('url = "$.lines"', 'url = "lines"', ["items.url"]),
+        ('base = "1s"', 'base = "1 s"', ["poll.base"]),
+        # What is wrong in itself is told beside it all the same.
+        ('base = "1s"', 'base = "1 s"\nerror_budget = 0', ["poll.base", "poll.error_budget"]),
+        ('webhook_secrets = [ { env = "HOOK" } ]', 'webhook_token = { env = "HOOK" }', ["webhook_token"]),
+        ('cap = "2s"', 'cap = "1ms"', ["poll.cap"]),
+    ],
+)
+def test_what_only_follows_from_another_fault_is_not_told_as_one(
+    check: Check, tmp_path: Path, old: str, new: str, told: list[str]
+) -> None:
+    right = """
+[providers.media]
+kind = "http"
+base_url = "https://media.example.com"
+webhook_secrets = [ { env = "HOOK" } ]
+create = { request = "POST /jobs", job_id = "$.id", idempotency = "none" }
+[providers.media.status]
+request = "GET /jobs/{job_id}"
+state = "$.state"
+pending = ["busy"]
+succeeded = ["done"]
+outcome_in_items = ["over"]
+[providers.media.items]
+url = "$.lines"
+hosts = ["files.example.com"]
+id = "$.id"
+state = "$.state"
+succeeded = ["ok"]
+[providers.media.webhook]
+scheme = "hmac-sha256"
+signature = "header:X-Signature"
+job_id = "$.id"
+[providers.media.poll]
+base = "1s"
+cap = "2s"
+sweep = "3s"
+"""
+    text = config(tmp_path, right)
+    assert (check.of(text), check.err) == (0, "")
+    assert old in text
+    if old.startswith("idempotency"):
+        old, new = (f", {old}", f", {new}" if new else "")
+    assert check.of(text.replace(old, new)) == exits.BAD_CONFIGURATION
+    places = re.findall(r"^reconciled: \S+: (\S+): found", check.err, re.MULTILINE)
+    assert places == [f"providers.media.{place}" for place in told], check.err
+
+
+def test_what_needs_another_setting_that_is_wrong_is_not_told_of_the_api_and_of_tls(check: Check) -> None:
+    assert check.of('[api]\nlisten = "0.0.0.0:8787"\nunsafe = "any_interface"\n') == 78
+    assert check.err.count("found") == 1
+    assert check.of('[webhooks]\ntls_cert = "/absent"\ntls_key = "/absent"\n') == 78
+    assert check.err.count("; expected") == 2, "each of the two, and neither for lack of the other"
+
+
+def test_a_key_that_is_spelled_wrong_is_told_with_the_one_that_was_meant(check: Check) -> None:
+    assert check.of('[caps]\ninputs = "1GiB"\n') == 78
+    assert "caps.inputs: found an unknown key (did you mean input?); expected" in check.err
+    assert check.of("[caps]\nzzz = 1\n") == 78
+    assert "caps.zzz: found an unknown key; expected" in check.err
+    assert check.of('[providers.x]\nkind = "openai_batch"\nbase_ulr = "https://h/v1"\n') == 78
+    assert "providers.x.base_url: found nothing (or was base_ulr meant to be it?); expected" in check.err
+
+
 def test_tokens_are_told_with_their_rights_and_without_their_values(check: Check, tmp_path: Path) -> None:
     tokens = '[api.tokens.agents]\ntoken = { env = "TOKEN" }\nmay = ["start", "read"]\n'
     assert check.of(config(tmp_path, tokens)) == 0
