@@ -11,7 +11,7 @@ from aiohttp import web
 from daemon import own_secrets, rooms
 from daemon.alarm import Alarm
 from daemon.config import Config
-from daemon.measuring import measured_by
+from daemon.measuring import begin, measured_by
 from daemon.peers import contracts_of, peers_of
 from daemon.rooms import Ground, Seams
 from daemon.standing import Standing, held_against
@@ -103,6 +103,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     alarm = Alarm()
     paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()}, served_by(peers.values()))
     callbacks = Callbacks(config.callbacks.values())
+    begin(seams.meters, peers, callbacks.names)
     reporter = rooms.reporter_to(seams, changes, paces, alarm)
     store = await open_store(
         str(config.state_dir / "reconciled.db"),

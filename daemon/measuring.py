@@ -1,15 +1,37 @@
 """What is measured of the process itself: how its commits go, and what it takes of the machine."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
 from reconcile.errors import StoreError
 from reconcile.seams import Clock, Meters
+from reconcile.states import TRANSITIONS
 
 _SELF: Final = Path("/proc/self")
+
+
+def begin(meters: Meters, providers: Iterable[str], callbacks: Iterable[str]) -> None:
+    """Tell every counter whose labels are known beforehand as 0: the first event is no increase of a series born by it.
+
+    Left out are reasons of refusals and the answers to requests: many, most of them never seen, and watched as rates.
+    """
+    meters.count("commits_lost", 0)
+    for name in callbacks:
+        for result in ("delivered", "waiting", "exhausted"):
+            meters.count("callbacks", 0, callback=name, result=result)
+    for name in providers:
+        for counter in ("webhooks_late", "webhooks_unmatched", "ends_missed", "unknown_status"):
+            meters.count(counter, 0, provider=name)
+        for answer in ("new", "duplicate", "not_stored"):
+            meters.count("webhooks", 0, provider=name, answer=answer)
+        meters.count("evidence_contradiction", 0, provider=name, to="")  # it leads nowhere
+        meters.count("evidence_refused", 0, provider=name, to="")
+        for to in sorted(frozenset().union(*TRANSITIONS.values())):
+            meters.count("state_changed", 0, provider=name, to=to)
+            meters.count("evidence_refused", 0, provider=name, to=to)
 
 
 def measured_by(meters: Meters, clock: Clock) -> Callable[[int], AbstractContextManager[object]]:

@@ -43,6 +43,45 @@ async def test_every_family_is_told_by_a_daemon_that_has_done_nothing_yet(ground
     assert families["reconciled_build_info"].value("", version=version()) == 1
 
 
+async def test_what_can_be_counted_is_0_before_it_happens(tmp_path: Path) -> None:
+    """`increase(…) > 0` does not see a series that is born with 1."""
+    called = {"ci": {"url": "https://ci.example.com/hook", "secrets": [{"env": "HOOK_0"}]}}
+    configured = {"openai": provider(), "other": provider(keys=0)}
+    async with running(tmp_path / "state", providers=configured, sections={"callbacks": called}) as ground:
+        families = await scraped(ground)
+        assert families["reconciled_commits_lost_total"].value("") == 0
+        for name in configured:
+            for counter in ("webhooks_late", "webhooks_unmatched", "ends_missed", "unknown_status"):
+                assert families[f"reconciled_{counter}_total"].value("", provider=name) == 0
+            contradictions = families["reconciled_evidence_contradictions_total"]
+            assert contradictions.value("", provider=name, to="") == 0
+            webhooks = families["reconciled_webhooks_total"]
+            assert webhooks.value("", provider=name, answer="not_stored", reason="") == 0
+            assert families["reconciled_state_changes_total"].value("", provider=name, to="failed") == 0
+            assert families["reconciled_evidence_refused_total"].value("", provider=name, to="failed") == 0
+        for result in ("delivered", "waiting", "exhausted"):
+            assert families["reconciled_callbacks_total"].value("", callback="ci", result=result) == 0
+
+
+async def test_a_series_that_began_at_0_is_the_one_that_is_counted(ground: Ground) -> None:
+    before = {(name, labels) for name, labels, _ in ground.meters.read()}
+    operation = await ground.operation("observing", "job_1")
+    await ground.hook(event("job_1"), signed(event("job_1")))
+    await ground.hook(event("job_9"), signed(event("job_9")))
+    await ground.apply(operation, JobRead(Observation("unheard_of_word", remote_job_id="job_1")))
+    await ground.apply(operation, JobRead(Observation("failed", remote_job_id="job_1")))
+    await ground.apply(operation, JobRead(Observation("completed", remote_job_id="job_1")))
+    counted = {(name, labels) for name, labels, n in ground.meters.read() if n and isinstance(n, int)}
+    assert {name for name, _ in counted} >= {
+        "evidence_contradiction",
+        "state_changed",
+        "unknown_status",
+        "webhooks",
+        "webhooks_unmatched",
+    }
+    assert counted <= before
+
+
 async def test_without_the_token_nothing_is_told(ground: Ground) -> None:
     answer = await ground.api("GET", "/metrics", token=False)
     assert answer.status == 401

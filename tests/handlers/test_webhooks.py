@@ -622,7 +622,9 @@ async def test_no_spelling_of_the_path_is_answered_by_a_redirect(ground: Ground,
     answer = await exchange(ground.public_port, request_bytes("POST", target, headers, body))
     assert answer.status in (200, 404)
     if answer.status == 404:
-        assert ground.meters.all() or ground.logged, "nobody can see that deliveries go to a wrong path"
+        assert ground.meters.total("webhooks", answer="refused") or ground.logged, (
+            "nobody can see that deliveries go to a wrong path"
+        )
 
 
 # ---- S16: sizes and encodings ----------------------------------------------------------------------------------
