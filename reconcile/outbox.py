@@ -55,6 +55,8 @@ class Outbox:
         self._is_stepped = False
         #: How many attempts of each callback are under way.
         self._busy: dict[str, int] = {}
+        #: Callbacks whose last attempt failed: that is a warning once, not each time.
+        self._failing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
@@ -146,11 +148,15 @@ class Outbox:
             "attempt": fate.attempts,
         }
         if fate.state == "delivered":
+            self._failing.discard(delivery.callback)
             self._log.info("callback_delivered", **told, status=fate.status)
         elif fate.state == "exhausted":
             self._log.warning("callback_exhausted", **told, error=fate.error)
-        else:
+        elif delivery.callback in self._failing:
             self._log.info("callback_failed", **told, error=fate.error, due_at_ms=fate.due_at)
+        else:
+            self._failing.add(delivery.callback)
+            self._log.warning("callback_failed", **told, error=fate.error, due_at_ms=fate.due_at)
 
     async def _sleep(self, until: UnixMs) -> None:
         waits = max(0, until - self._clock.now()) / 1000

@@ -471,6 +471,27 @@ async def test_a_delivery_is_frozen_but_for_how_it_fares(tmp_path: Path) -> None
     connection.close()
 
 
+async def test_a_callback_that_fails_is_a_warning_once_until_it_takes_a_delivery(tmp_path: Path) -> None:
+    async with receiving(500, 500, 200, 500) as receiver, on(tmp_path / "s", callbacks(receiver.url)) as ground:
+        await end(ground, receiver.url)
+        await recorded(ground, state="waiting", attempts=1)
+        await later(ground, WAITS[0])
+        await recorded(ground, state="waiting", attempts=2)
+        await later(ground, WAITS[1])
+        await recorded(ground, state="delivered")
+        await ground.operation("succeeded", "batch_2", callback_url=receiver.url)
+        await recorded(ground, state="waiting", attempts=1)
+
+        def failures() -> list[str]:
+            return [line["log_level"] for line in ground.logged if line["event"] == "callback_failed"]
+
+        async def is_told() -> bool:
+            return len(failures()) == 3
+
+        await until(is_told)  # the log hears of it after the file
+        assert failures() == ["warning", "info", "warning"]
+
+
 async def test_no_body_and_no_secret_is_logged(tmp_path: Path) -> None:
     async with receiving(500, 200) as receiver, on(tmp_path / "s", callbacks(receiver.url)) as ground:
         await end(ground, f"{receiver.url}?token=of-the-client")
@@ -485,6 +506,6 @@ async def test_no_body_and_no_secret_is_logged(tmp_path: Path) -> None:
         told = json.dumps(ground.logged, default=str)
         for word in (SECRET.removeprefix("whsec_"), "of-the-client", "NOT complete", "elapsed_seconds"):
             assert word not in told
-        events = [line["event"] for line in ground.logged if line["event"].startswith("callback")]
-        assert events == ["callback_failed", "callback_delivered"]
+        events = [(line["event"], line["log_level"]) for line in ground.logged if line["event"].startswith("callback")]
+        assert events == [("callback_failed", "warning"), ("callback_delivered", "info")]
         assert ground.meters.total("callbacks", callback="ci", result="delivered") == 1
