@@ -1,10 +1,10 @@
-"""Counters and histograms in memory; what each means stands in reconcile/families.py."""
+"""Counters and histograms in memory; what each means stands in reconcile/meter_families.py."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from reconcile.families import METERS, Labels, Spread
+from reconcile.meter_families import METERS, Labels, Spread
 
 _Series = tuple[str, Labels]
 

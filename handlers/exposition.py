@@ -7,7 +7,7 @@ registries of the whole process, where several daemons of one test would share t
 from collections.abc import Iterable
 from typing import Final
 
-from reconcile.families import Family, Labels, Spread
+from reconcile.meter_families import Family, Labels, Spread
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: One series: its labels and what stands there.

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
-from reconcile.families import Labels, Spread
+from reconcile.meter_families import Labels, Spread
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Supervisor(Protocol):
 
 
 class Meters(Protocol):
-    """Counters and histograms for operators; families.METERS says what each name means."""
+    """Counters and histograms for operators; meter_families.METERS says what each name means."""
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add `amount` to the counter `name`."""

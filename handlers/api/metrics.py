@@ -14,7 +14,7 @@ from handlers.api.deps import LocalDeps
 from handlers.api.inbox import sizes
 from handlers.api.query import take_only
 from handlers.exposition import Series
-from reconcile.families import METERS, Family
+from reconcile.meter_families import METERS, Family
 from reconcile.states import State
 
 _INFO: Final = Family("reconciled_build_info", "gauge", "Always 1; the version of this daemon.", ("version",))

@@ -8,7 +8,7 @@ import pytest
 from daemon.measuring import measured_by, own_numbers
 from daemon.meters import Counts
 from reconcile.errors import StoreBusy
-from reconcile.families import METERS, Family, Spread
+from reconcile.meter_families import METERS, Family, Spread
 
 ROOT = Path(__file__).parents[2]
 

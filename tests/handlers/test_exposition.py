@@ -3,7 +3,7 @@
 import pytest
 
 from handlers.exposition import render
-from reconcile.families import Family, Spread
+from reconcile.meter_families import Family, Spread
 from tests.prometheus import read
 
 COUNTER = Family("x_total", "counter", "What it is.", ("a", "b"))

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from reconcile.families import Labels, Spread
+from reconcile.meter_families import Labels, Spread
 from tests.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
