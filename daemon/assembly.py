@@ -9,10 +9,10 @@ from typing import Any
 from aiohttp import web
 
 from daemon import own_secrets, rooms
-from daemon.alarm import Alarm
 from daemon.config import Config
 from daemon.measuring import begin, measured_by
 from daemon.peers import contracts_of, peers_of
+from daemon.relay import Relay
 from daemon.rooms import Ground, Seams
 from daemon.standing import Standing, held_against
 from handlers.access import Token
@@ -100,11 +100,11 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     peers = peers_of(config)
     files = Files(config.state_dir, seams.supervisor, seams.file_hook)
     changes, stopping = Changes(), asyncio.Event()
-    alarm = Alarm()
+    relay = Relay()
     paces = Paces.of({name: peer.provider.contract for name, peer in peers.items()}, served_by(peers.values()))
     callbacks = Callbacks(config.callbacks.values())
     begin(seams.meters, peers, callbacks.names)
-    reporter = rooms.reporter_to(seams, changes, paces, alarm)
+    reporter = rooms.reporter_to(seams, changes, paces, relay)
     store = await open_store(
         str(config.state_dir / "reconciled.db"),
         opener=seams.opener,
@@ -129,14 +129,14 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
     pace_keeper = rooms.pace_keeper_on(ground, stands, paces)
     sweeper = rooms.sweeper_on(ground, stands, paces, pace_keeper, client, ingest, owner=owner)
     worker = rooms.worker_on(
-        ground, pace_keeper, sweeper, client, ingest, collector, owner=owner, on_pause=alarm.pause_changed
+        ground, pace_keeper, sweeper, client, ingest, collector, owner=owner, on_pause=relay.pause_changed
     )
-    alarm.wake = worker.wake
+    relay.wake = worker.wake
     outbox = rooms.outbox_on(ground)
-    alarm.deliver = outbox.wake
-    alarm.steps = (worker.clock_stepped, outbox.clock_stepped)
-    watchman = rooms.watchman_on(ground, stands, paces, on_step=alarm.clock_stepped)
-    alarm.look = watchman.wake
+    relay.deliver = outbox.wake
+    relay.steps = (worker.clock_stepped, outbox.clock_stepped)
+    watchman = rooms.watchman_on(ground, stands, paces, on_step=relay.clock_stepped)
+    relay.look = watchman.wake
     return Daemon(
         store=store,
         peers=peers,

@@ -10,10 +10,10 @@ import aiohttp
 from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
-from daemon.alarm import Alarm
 from daemon.config import Config
 from daemon.measuring import own_numbers
 from daemon.peers import contracts_of
+from daemon.relay import Relay
 from daemon.runtime import SystemResolver
 from daemon.standing import Standing
 from daemon.version import version
@@ -81,16 +81,16 @@ class Ground:
     redactor: Redactor
 
 
-def reporter_to(seams: Seams, changes: Changes, paces: Paces, alarm: Alarm) -> Reporter:
+def reporter_to(seams: Seams, changes: Changes, paces: Paces, relay: Relay) -> Reporter:
     """What is told of each commit; made before the file is opened, which tells it."""
     return Reporter(
         changes=changes,
         meters=seams.meters,
         clock=seams.clock,
         log=seams.log,
-        on_due=alarm,
+        on_due=relay,
         on_change=paces.take,
-        on_delivery=alarm.delivery_waits,
+        on_delivery=relay.delivery_waits,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 
-class Alarm:
+class Relay:
     """Due times for the worker, pauses for the watchman, deliveries for the outbox, steps of the clock for both."""
 
     wake: Callable[[int], None] | None = None
