@@ -10,8 +10,8 @@ from aiohttp import web
 
 from daemon import own_secrets, rooms
 from daemon.config import Config
-from daemon.measuring import begin, measured_by
 from daemon.peers import contracts_of, peers_of
+from daemon.process_numbers import begin, measured_by
 from daemon.relay import Relay
 from daemon.rooms import Ground, Seams
 from daemon.standing import Standing, held_against

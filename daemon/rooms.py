@@ -11,8 +11,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from daemon.config import Config
-from daemon.measuring import own_numbers
 from daemon.peers import contracts_of
+from daemon.process_numbers import own_numbers
 from daemon.relay import Relay
 from daemon.runtime import SystemResolver
 from daemon.standing import Standing

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.measuring import measured_by, own_numbers
 from daemon.meters import Counts
+from daemon.process_numbers import measured_by, own_numbers
 from reconcile.errors import StoreBusy
 from reconcile.meter_families import METERS, Family, Spread
 
@@ -101,5 +101,5 @@ def test_the_process_tells_of_itself(tmp_path: Path) -> None:
 
 
 def test_what_the_system_does_not_tell_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.measuring._SELF", tmp_path)
+    monkeypatch.setattr("daemon.process_numbers._SELF", tmp_path)
     assert set(own_numbers()) == {"cpu"}
