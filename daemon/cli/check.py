@@ -15,8 +15,8 @@ from daemon.addresses import SocketPath
 from daemon.cli import exits
 from daemon.cli.processes import add_config
 from daemon.config import Config, warnings_of
+from daemon.config_findings import Findings, look_at
 from daemon.document import read_document
-from daemon.findings import Findings, look_at
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.peers import peers_of

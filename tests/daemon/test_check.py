@@ -20,7 +20,7 @@ from aiohttp.test_utils import TestServer
 from daemon import probe
 from daemon.cli import exits, main
 from daemon.config import parse
-from daemon.findings import look_at
+from daemon.config_findings import look_at
 from reconcile.errors import ConfigError, CredentialAbsent
 from reconcile.registry import provider_for
 from tests.daemon.certificates import make_pair
@@ -138,7 +138,7 @@ def test_what_follows_from_what_could_not_be_looked_at_is_no_fault(
             raise CredentialAbsent(file, "table.list[0]", "no such credential", "one")
         return parse(document, environ, file=file)
 
-    monkeypatch.setattr("daemon.findings.parse", needs_one)
+    monkeypatch.setattr("daemon.config_findings.parse", needs_one)
     found = look_at({"table": {"list": [1]}}, {}, file="x.toml")
     assert (found.faults, [fault.key_path for fault in found.unchecked]) == ([], ["table.list[0]"])
     assert found.config is not None
