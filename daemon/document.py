@@ -1,12 +1,26 @@
 """A configuration file as it stands there, and where the daemon that it describes keeps what is its own."""
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from daemon.sections import Section, Sources
 from reconcile.errors import ConfigError
+
+#: Where the configuration stands unless something else is said.
+DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
+
+
+def variable(name: str) -> str | None:
+    """What the environment says; a variable that is set to nothing says as little as one that is not set."""
+    return os.environ.get(name) or None
+
+
+def configuration_file() -> Path:
+    """Where the configuration stands, unless an option says otherwise."""
+    return Path(variable("RECONCILED_CONFIG") or DEFAULT_FILE)
 
 
 def read_document(file: Path) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from yarl import URL
 
 from daemon.addresses import Listener, SocketPath, is_unix, local_listener
 from daemon.api_config import DEFAULT_API, TOKEN_FILE
-from daemon.document import opened, state_dir_of
-from daemon.sections import Section, configuration_file, variable
+from daemon.document import configuration_file, opened, state_dir_of, variable
+from daemon.sections import Section
 from reconcile.errors import ConfigError
 
 #: Seconds for an answer that is not a wait.

@@ -1,7 +1,6 @@
 """Reading one table of the configuration: typed getters that know where they stand, and a net for unknown keys."""
 
 import json
-import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -46,18 +45,6 @@ _MAX_FOUND: Final = 300
 _MAX_EXPECTED: Final = 500
 #: The largest number. 1e9: arbitrary, below what SQLite and every timer take.
 MAX_NUMBER: Final = 1e9
-#: Where the configuration stands unless something else is said.
-DEFAULT_FILE: Final = "/etc/reconciled/reconciled.toml"
-
-
-def variable(name: str) -> str | None:
-    """What the environment says; a variable that is set to nothing says as little as one that is not set."""
-    return os.environ.get(name) or None
-
-
-def configuration_file() -> Path:
-    """Where the configuration stands, unless an option says otherwise."""
-    return Path(variable("RECONCILED_CONFIG") or DEFAULT_FILE)
 
 
 @dataclass(slots=True)

@@ -17,11 +17,11 @@ from daemon.addresses import Listener
 from daemon.cli import exits
 from daemon.cli.help import Parser
 from daemon.config import load
+from daemon.document import DEFAULT_FILE, configuration_file
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.rooms import Seams
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
-from daemon.sections import DEFAULT_FILE, configuration_file
 from daemon.service import serve
 from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from daemon.config import audit_key
-from daemon.document import opened, state_dir_of
+from daemon.document import DEFAULT_FILE, configuration_file, opened, state_dir_of
 from daemon.local_api import WrongUsage
 from daemon.own_secrets import AUDIT_KEY_FILE
-from daemon.sections import DEFAULT_FILE, Section, configuration_file
+from daemon.sections import Section
 from reconcile.checkpoint import read_public_key
 from reconcile.errors import SecretAbsent, SecretInvalid
 

@@ -21,8 +21,8 @@ from aiohttp.test_utils import TestServer
 
 from daemon import words
 from daemon.cli import build_parser, exits, main
+from daemon.document import configuration_file
 from daemon.local_api import LocalApi
-from daemon.sections import configuration_file
 from daemon.shapes import clean
 from daemon.standin.scenarios import SCENARIOS
 from reconcile.evidence import JobRead
