@@ -374,7 +374,7 @@ def test_where_jobs_are_shown_one_of_them_is_chosen() -> None:
     change = decided(two_jobs(), "choose_job", job="job_3")
     assert_cell(two_jobs(), change, "409")
     assert change.refusal is not None
-    assert "job_1, job_2" in change.refusal
+    assert "'job_1', 'job_2'" in change.refusal
     assert decided(in_state(S.CONTRACT_VIOLATION), "choose_job", job="job_3").operation.remote_job_id == "job_3"
 
 

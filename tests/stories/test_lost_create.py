@@ -139,7 +139,7 @@ async def test_a_batch_that_was_taken_by_count_and_is_a_strangers_ends_before_a_
 
     assert (body["state"], body["remote_job_id"]) == ("contract_violation", stranger)
     assert body["attention"]["reason"] == "contract_violation"
-    assert "its ids are not this operation's" in body["attention"]["message"]
+    assert "its ids are not this operation\u2019s" in body["attention"]["message"]
     assert moves(history)[-2:] == ["result_collecting", "contract_violation"]
     assert world.truth().creates == 1
 
