@@ -152,7 +152,8 @@ async def test_items_of_one_outcome_say_how_many_had_another(ground: Ground, she
     withdrawn = await ground.start()
     assert await shell.run("cancel", withdrawn, "--reason", "r", "--by", "ana") == 0
     assert await shell.run("items", withdrawn, "--failed") == 0
-    assert shell.out == f"none failed; 1 cancelled: reconciled items {withdrawn} --outcome cancelled\n"
+    told = f"none failed; 1 cancelled: reconciled items {withdrawn} --outcome cancelled\n"
+    assert (shell.out, shell.err) == (told, "")
     assert await shell.run("items", withdrawn, "--outcome", "cancelled") == 0
     assert (shell.out.split()[1], shell.err) == ("cancelled", "")
     assert await shell.run("items", withdrawn, "--outcome", "wat") == 2
