@@ -16,6 +16,7 @@ from pathlib import Path
 
 from daemon.assembly import Daemon, assemble
 from daemon.config import Config, warnings_of
+from daemon.door import Door
 from daemon.limits import LoopErrors, raise_file_limit
 from daemon.listeners import hosts_of, listen, make_runner, raise_what_aiohttp_warns_of, taken
 from daemon.notify import Notifier
@@ -151,7 +152,8 @@ async def _run(
     }
     try:
         local = await listen(runners[0], sockets[0])
-        public = await listen(runners[1], sockets[1], config.tls.context if config.tls is not None else None)
+        door = Door(sockets[1], seams.clock, seams.log)
+        public = await listen(runners[1], door, config.tls.context if config.tls is not None else None)
         seams.log.info(
             "ready",
             version=version(),
