@@ -6,7 +6,7 @@ What waits for a reader is bounded: one that falls behind is let go, and resumes
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -14,10 +14,10 @@ from aiohttp import web
 
 from handlers.api import frames
 from handlers.api.deps import LocalDeps
+from handlers.api.past import Past
 from handlers.api.query import found, number_of, take_only
 from reconcile.changes import Stream
 from reconcile.errors import RequestInvalid, StoreError
-from reconcile.store.consumers import PAGE
 
 #: Seconds of silence after which a comment is sent (interface): proxies cut what is silent, usually after 60.
 KEEP_ALIVE_SECONDS: Final = 15
@@ -37,6 +37,7 @@ class Streams:
     def __init__(self, deps: LocalDeps) -> None:
         self._deps = deps
         self._frames = frames.Frames(deps)
+        self._past = Past(deps)
 
     async def all(self, request: web.Request) -> web.StreamResponse:
         """GET: what happens to any operation, after `Last-Event-ID` or from now on."""
@@ -94,13 +95,16 @@ class Streams:
                 if after is None:
                     yield frames.place(cursor)
                 while cursor < newest:
-                    rows = await consumers.history_of_all(after=cursor)
-                    last = rows[-1].position if rows else newest
-                    if len(rows) < PAGE:
+                    page = await self._past.of_all(cursor, newest, KEEP_ALIVE_SECONDS)
+                    if page is None:
+                        yield frames.COMMENT
+                        continue
+                    last = page.positions[-1] if page.positions else newest
+                    if not page.is_full:
                         last = max(last, newest)
-                    if last - cursor > len(rows):
-                        yield _gap(cursor, [row.position for row in rows], last)
-                    for piece in frames.pieces(map(frames.row, rows)):
+                    if last - cursor > len(page.positions):
+                        yield _gap(cursor, page.positions, last)
+                    for piece in page.pieces:
                         yield piece
                     cursor = last
                 if live.is_lost:  # it fell behind while it read the file: it goes on reading there
@@ -121,10 +125,13 @@ class Streams:
                 before = await self._deps.store.get(operation_id)
                 has_more = True
                 while has_more:
-                    rows = await self._deps.store.consumers.history_of(operation_id, after=cursor)
-                    for piece in frames.pieces(map(frames.row, rows)):
+                    page = await self._past.of_one(operation_id, cursor, KEEP_ALIVE_SECONDS)
+                    if page is None:
+                        yield frames.COMMENT
+                        continue
+                    for piece in page.pieces:
                         yield piece
-                    cursor, has_more = rows[-1].position if rows else cursor, len(rows) == PAGE
+                    cursor, has_more = page.positions[-1] if page.positions else cursor, page.is_full
                 if live.is_lost:
                     continue
                 op = await self._deps.store.get(operation_id)
@@ -153,7 +160,7 @@ class Streams:
                     return
 
 
-def _gap(cursor: int, found: list[int], last: int) -> bytes:
+def _gap(cursor: int, found: Sequence[int], last: int) -> bytes:
     """What of the positions after the cursor, up to the last, was not found."""
     held = set(found)
     first = next(position for position in range(cursor + 1, last + 1) if position not in held)

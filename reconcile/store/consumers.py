@@ -48,9 +48,10 @@ class Completion:
 class Consumers:
     """The store as its consumers see it. All may raise StoreError."""
 
-    def __init__(self, group: GroupCommit, reader: Reader) -> None:
+    def __init__(self, group: GroupCommit, reader: Reader, scanner: Reader) -> None:
         self._group = group
         self._reader = reader
+        self._scanner = scanner
 
     async def take(self, claim: CompletionClaim) -> CompletionTaken:
         """Take a completion, or learn who has. Raises: WriteRefused, where the operation has not ended or is gone."""
@@ -67,13 +68,13 @@ class Consumers:
         return await checkpoints.last_position(self._reader)
 
     async def history_of_all(self, *, after: int, limit: int = PAGE) -> list[HistoryRow]:
-        """A page of all history after a position, in the order in which it was committed."""
-        found = await self._reader.execute_fetchall(history.OF_ALL, (after, limit))
+        """A page of all history after a position, in the order in which it was committed; among the long reads."""
+        found = await self._scanner.execute_fetchall(history.OF_ALL, (after, limit))
         return [history.load(row) for row in found]
 
     async def history_of(self, operation_id: str, *, after: int, limit: int = PAGE) -> list[HistoryRow]:
-        """A page of one operation's history after a position, oldest first."""
-        found = await self._reader.execute_fetchall(history.OF_OPERATION, (operation_id, 0, after, limit))
+        """A page of one operation's history after a position, oldest first; among the long reads."""
+        found = await self._scanner.execute_fetchall(history.OF_OPERATION, (operation_id, 0, after, limit))
         return [history.load(row) for row in found]
 
     async def completions(self, *, after: int, limit: int) -> list[Completion]:

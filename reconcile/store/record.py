@@ -16,6 +16,8 @@ class Record:
     def __init__(self, group: GroupCommit, reader: Reader) -> None:
         self._group = group
         self._reader = reader
+        #: How often something was pruned, or may have been: whoever keeps what was read looks at it.
+        self.prunings = 0
 
     async def last_checkpoint(self) -> SignedCheckpoint | None:
         """The newest checkpoint; None before the first."""
@@ -63,7 +65,10 @@ class Record:
 
     async def prune(self, wish: Pruning) -> Pruned:
         """Take one slice of what may go, round what cannot."""
-        pruned: Pruned = await self._group.write(pruning.PRUNE, wish)
+        try:
+            pruned: Pruned = await self._group.write(pruning.PRUNE, wish)
+        finally:
+            self.prunings += 1
         return pruned
 
     async def prune_events(self, wish: EventPruning) -> int:

@@ -75,7 +75,7 @@ class Store:
     ) -> None:
         self.sweeps = sweeps
         self.record = Record(group, scanner)
-        self.consumers = Consumers(group, reader)
+        self.consumers = Consumers(group, reader, scanner)
         self.deliveries = Deliveries(group, reader, scanner)
         self._group = group
         self._writer = writer

@@ -3,14 +3,14 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from handlers.api import frames, streams
+from handlers.api import frames, past, streams
 from reconcile import changes
 from reconcile.errors import StoreBusy
 from reconcile.evidence import Accepted, DeadlinePassed, JobRead, LookupFound, StepDone
@@ -227,7 +227,7 @@ async def test_a_long_past_is_read_in_pages_and_joins_what_is_live(
         return page
 
     monkeypatch.setattr(consumers.Consumers, "history_of_all", reading)
-    monkeypatch.setattr(streams, "PAGE", 3)
+    monkeypatch.setattr(past, "PAGE", 3)
     for _ in range(10):
         await ground.start()
     async with stream(ground, "/v1/events", last_id=0) as opened:
@@ -236,6 +236,81 @@ async def test_a_long_past_is_read_in_pages_and_joins_what_is_live(
         count = ground.rows("SELECT count(*) FROM history")[0][0]
         told = await opened.take(count - 10)
     assert positions(told) == list(range(11, count + 1))
+
+
+async def test_many_who_catch_up_at_once_share_the_pages_and_hold_up_nobody(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is told every row once, in order, also what is written meanwhile; other calls are answered in between."""
+    monkeypatch.setattr(past, "PAGE", 10)
+    read, asked, free = consumers.Consumers.history_of_all, 0, asyncio.Event()
+
+    async def counted(self: consumers.Consumers, *, after: int, limit: int = 0) -> Any:
+        nonlocal asked
+        asked += 1
+        await free.wait()
+        return await read(self, after=after, limit=limit)
+
+    monkeypatch.setattr(consumers.Consumers, "history_of_all", counted)
+    for _ in range(100):
+        await ground.start()
+    seen = [0] * 40 + [3, 17, 55, 99]
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(stream(ground, "/v1/events", last_id=place)) for place in seen]
+        catching_up = [asyncio.create_task(one.take(120 - place)) for one, place in zip(opened, seen, strict=True)]
+        free.set()
+        async with asyncio.timeout(20):
+            for _ in range(20):
+                await ground.start()
+        told = await asyncio.gather(*catching_up)
+    for place, events in zip(seen, told, strict=True):
+        assert positions(events) == list(range(place + 1, 121))
+    # Ten full pages for those from the beginning, one more for each who came from elsewhere, and the growing last one.
+    assert asked <= 10 + 4 + 21 + len(seen) // 2
+
+
+async def test_a_reader_whose_turn_has_not_come_is_kept_alive(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "KEEP_ALIVE_SECONDS", 0.02)
+    read, free = consumers.Consumers.history_of_all, asyncio.Event()
+
+    async def slowly(self: consumers.Consumers, *, after: int, limit: int = 0) -> Any:
+        await free.wait()
+        return await read(self, after=after, limit=limit)
+
+    monkeypatch.setattr(consumers.Consumers, "history_of_all", slowly)
+    operation = await ground.start()
+    one, two = stream(ground, "/v1/events", last_id=0), stream(ground, "/v1/events", last_id=0)
+    async with one as first, two as second, stream(ground, events_of(operation)) as own:
+        for waiting in (second, own):
+            with pytest.raises(TimeoutError):
+                await waiting.next(0.3)
+            assert waiting.comments >= 3
+        free.set()
+        for reader in (first, second, own):
+            assert positions(await reader.take(1)) == [1]
+
+
+async def test_what_was_kept_for_readers_goes_with_what_is_pruned(tmp_path: Path) -> None:
+    async with running(tmp_path / "state", sections=SECTIONS) as ground:
+        ended = await ground.operation("succeeded", "job_1")
+        kept = await ground.start()
+        newest = await ground.daemon.store.consumers.last_position()
+        async with stream(ground, "/v1/events", last_id=0) as opened:
+            assert {event.data["operation_id"] for event in await opened.take(newest)} == {ended, kept}
+        await later(ground)
+        async with stream(ground, "/v1/events", last_id=0) as opened:
+            gap, told = await opened.take(2)
+    assert (gap.name, told.data["operation_id"]) == ("gap", kept)
+
+
+async def test_pages_beyond_what_is_kept_are_read_again(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past, "PAGE", 2)
+    monkeypatch.setattr(past, "MAX_KEPT", 1_000)
+    for _ in range(9):
+        await ground.start()
+    for _ in range(2):
+        async with stream(ground, "/v1/events", last_id=0) as opened:
+            assert positions(await opened.take(9)) == list(range(1, 10))
 
 
 @pytest.mark.parametrize("seen", [0, 1])
@@ -568,7 +643,7 @@ async def test_a_long_history_of_one_operation_is_read_in_pages(
 
     operation = await ground.operation("succeeded", "job_1")
     monkeypatch.setattr(consumers.Consumers, "history_of", reading)
-    monkeypatch.setattr(streams, "PAGE", 2)
+    monkeypatch.setattr(past, "PAGE", 2)
     for first in (0, 1, 2):
         async with stream(ground, events_of(operation), last_id=first) as opened:
             rows = [event.data for event in await opened.rest() if event.name == "history"]
