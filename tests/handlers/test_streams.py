@@ -290,6 +290,13 @@ async def test_a_reader_whose_turn_has_not_come_is_kept_alive(ground: Ground, mo
             assert positions(await reader.take(1)) == [1]
 
 
+async def test_what_was_kept_for_readers_grows_with_the_record(ground: Ground) -> None:
+    for count in range(1, 4):
+        await ground.start()
+        async with stream(ground, "/v1/events", last_id=0) as opened:
+            assert positions(await opened.take(count)) == list(range(1, count + 1))
+
+
 async def test_what_was_kept_for_readers_goes_with_what_is_pruned(tmp_path: Path) -> None:
     async with running(tmp_path / "state", sections=SECTIONS) as ground:
         ended = await ground.operation("succeeded", "job_1")
