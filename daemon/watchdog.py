@@ -5,6 +5,7 @@ thread lets the loop turn, and is looked at here. Pure but for `Heart`: what the
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,6 +20,11 @@ WORDS: Final = 3
 #: a minute later, and five words may be lost on the way.
 MORE_SECONDS: Final = 60
 MORE_EVERY_SECONDS: Final = 10
+#: The shortest watchdog time that is kept to, seconds. 0.1: arbitrary; a shorter one nobody means, and to keep to it
+#: would cost a processor.
+LEAST_SECONDS: Final = 0.1
+#: As systemd spells a watchdog time. 12 digits: eleven days, more than anybody sets.
+_MICROSECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 @dataclass(slots=True)
@@ -46,8 +52,8 @@ def patience_of(environ: Mapping[str, str], pid: int) -> float | None:
     """Seconds of the watchdog that systemd keeps for this process (sd_watchdog_enabled(3)); None: it keeps none."""
     spelled, meant = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID")
     is_ours = meant is None or meant == str(pid)
-    usable = is_ours and spelled.isascii() and spelled.isdecimal() and int(spelled) > 0
-    return int(spelled) / 1_000_000 if usable else None
+    usable = is_ours and _MICROSECONDS.fullmatch(spelled) is not None and int(spelled) > 0
+    return max(int(spelled) / 1_000_000, LEAST_SECONDS) if usable else None
 
 
 class Heart:
