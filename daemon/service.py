@@ -51,10 +51,12 @@ async def serve(
     *,
     on_ready: Callable[[str, str], None] = lambda _, __: None,
     environ: Mapping[str, str] | None = None,
+    is_last: bool = False,
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises: AlreadyRunning, StoreError, OSError, ConfigError.
 
-    `on_ready` is told the addresses of the local and the public listener; `environ` says where systemd listens.
+    `on_ready` is told the addresses of the local and the public listener; `environ` says where systemd listens. With
+    `is_last` the process ends after it, and signals are ignored until then: they must not change its exit status.
     """
     os.umask(0o077)  # whatever is made here is its owner's alone (S25)
     raise_file_limit()
@@ -68,8 +70,18 @@ async def serve(
     finally:
         lock.release()
         # Not before the last row is written: a second signal must not end what the first one brings to an end.
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(name)
+        _let_go_of_signals(loop, is_last=is_last)
+
+
+def _let_go_of_signals(loop: asyncio.AbstractEventLoop, *, is_last: bool) -> None:
+    ours = {signal.SIGTERM, signal.SIGINT}
+    # Removed here in any case: a loop that is closed with handlers goes back to what ends the process.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+    for name in ours:
+        loop.remove_signal_handler(name)
+        if is_last:
+            signal.signal(name, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 async def _serve_on(

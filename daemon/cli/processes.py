@@ -127,7 +127,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         log=log,
     )
     try:
-        asyncio.run(serve(config, seams))
+        asyncio.run(serve(config, seams, is_last=True))
     except AlreadyRunning as fault:
         return _fail(exits.ALREADY_RUNNING, str(fault))
     except (ConfigError, SchemaTooNew) as fault:

@@ -484,6 +484,38 @@ def test_a_start_that_cannot_be_ends_by_itself_with_its_own_status(tmp_path: Pat
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_while_a_failure_is_told_leaves_its_status(tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    (folder / "api-token").write_text("t")
+    (folder / "api-token").chmod(0o644)
+    config = tmp_path / "reconciled.toml"
+    config.write_text(
+        f'state_dir = "{folder}"\n[webhooks]\nlisten = "127.0.0.1:0"\n[api]\nlisten = "127.0.0.1:0"\n',
+        encoding="utf-8",
+    )
+    program = f"""
+import os, sys
+from daemon.cli import main, processes
+told = processes._fail
+def interrupted(*words):
+    os.kill(os.getpid(), {int(number)})
+    return told(*words)
+processes._fail = interrupted
+sys.exit(main(["serve", "--config", {str(config)!r}]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (ended.returncode, ended.stderr.count("\n")) == (78, 1)
+
+
 def test_what_is_no_http_writes_no_traceback_beside_the_log(tmp_path: Path) -> None:
     """S37: whatever a stranger sends, the log stays one line of JSON an event; and SIGTERM ends it with 0."""
     config = tmp_path / "reconciled.toml"
