@@ -280,10 +280,9 @@ def _webhook(section: Section) -> Webhook | None:
     scheme = table.text("scheme")
     if scheme not in _SCHEMES:
         raise table.fault("scheme", repr(scheme), f"one of {', '.join(_SCHEMES)}")
-    header, path = _event_id(table)
     terms = WebhookTerms(scheme, TOLERANCE_SECONDS, RETRIES_MS, _proof(table, scheme))
     state = _paths(table, "state") if table.has("state") else ()
-    return Webhook(terms, _path(table, "job_id"), state, header, path)
+    return Webhook(terms, _path(table, "job_id"), state, _event_path(table))
 
 
 def _proof(table: Section, scheme: str) -> ProofPlace | None:
@@ -297,13 +296,15 @@ def _proof(table: Section, scheme: str) -> ProofPlace | None:
     return ProofPlace(signature, encoding, timestamp)
 
 
-def _event_id(table: Section) -> tuple[str | None, JsonPath | None]:
+def _event_path(table: Section) -> JsonPath | None:
+    """Where the id stands in the body. A header may be named, and changes nothing: only the scheme's own is signed."""
     given = table.text_or_none("event_id")
     if given is None:
-        return None, None
+        return None
     if given.startswith("header:"):
-        return _named_header(table, "event_id"), None
-    return None, _path(table, "event_id")
+        _named_header(table, "event_id")  # its spelling is looked at all the same
+        return None
+    return _path(table, "event_id")
 
 
 # ---- single values ---------------------------------------------------------------------------------------------

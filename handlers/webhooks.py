@@ -130,7 +130,7 @@ class _Receiver:
             tolerance_seconds=terms.tolerance_seconds,
             place=terms.place,
         )
-        named = provider.event_id(body, headers) if isinstance(provider, NamesEvents) else None
+        named = provider.event_id(body) if isinstance(provider, NamesEvents) else None
         return named or by_scheme or f"sha256:{hashlib.sha256(body).hexdigest()}"
 
     async def _keep(self, peer: Peer, event_id: str, body: bytes) -> web.Response:

@@ -245,8 +245,8 @@ class AsksByMarker(Protocol):
 class NamesEvents(Protocol):
     """What a provider adds whose deliveries are told apart by something that its scheme does not look at."""
 
-    def event_id(self, body: bytes, headers: Headers) -> str | None:
-        """The id in a verified delivery; None where there is none that can be used."""
+    def event_id(self, body: bytes) -> str | None:
+        """The id in a verified body; None where there is none that can be used. No header: none is signed."""
         ...
 
 

@@ -364,6 +364,16 @@ async def test_a_header_of_a_declared_scheme_in_a_wrong_shape_is_a_401_like_any_
     )
 
 
+async def test_a_delivery_that_somebody_recorded_is_one_event_under_whatever_id_it_comes(
+    stage: Ground, said: Declared
+) -> None:
+    """N17, S12: what is not signed tells nothing apart; nor is an id taken away from a delivery that is yet to come."""
+    for n in range(20):
+        given = with_value(said.good(), NAMED, f"delivery_{n}".encode())
+        assert (await deliver(stage, given, to="declared")).status == 200
+    assert stage.events() == [("unmatched", 19)]
+
+
 async def test_an_id_that_nothing_signs_refuses_no_delivery_and_breaks_nothing(stage: Ground, said: Declared) -> None:
     """What cannot be an id is none: the same body is one event then, however often it comes."""
     for why, given in declared_variants(said, NAMED)[: len(WRONG) + 6]:

@@ -82,8 +82,8 @@ class Transcoder:
     async def tell(self, job: str, state: str, *, delivery: str = "d-1", at: int, secret: str = HOOK_SECRET) -> int:
         """One webhook; the status that it was answered with."""
         assert self.hook is not None
-        body = json.dumps({"job": {"id": job, "state": state}}).encode()
+        body = json.dumps({"delivery": delivery, "job": {"id": job, "state": state}}).encode()
         signed = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-        headers = {"X-Media-Signature": signed, "X-Media-Timestamp": str(at), "X-Media-Delivery": delivery}
+        headers = {"X-Media-Signature": signed, "X-Media-Timestamp": str(at)}
         async with aiohttp.ClientSession() as session, session.post(self.hook, data=body, headers=headers) as answer:
             return answer.status

@@ -26,7 +26,7 @@ from reconcile.evidence import (
 from reconcile.fingerprint import canonical_json
 from reconcile.given import pointer
 from reconcile.model import JsonObject, Observation, Operation, ResultRef
-from reconcile.provider import Headers, HttpRequest, HttpResponse, Item, Page, Part, Purpose, Step
+from reconcile.provider import HttpRequest, HttpResponse, Item, Page, Part, Purpose, Step
 from reconcile.providers.http import bodies
 from reconcile.providers.http.contract import UNDECLARED
 from reconcile.providers.http.declaration import Carried, Declaration
@@ -206,17 +206,18 @@ class Declared:
         word = bodies.state(webhook.state, told)
         return Observation(word, remote_job_id=job_id, remote_status=word)
 
-    def event_id(self, body: bytes, headers: Headers) -> str | None:
-        """The delivery's id where one was declared and can be used."""
+    def event_id(self, body: bytes) -> str | None:
+        """The delivery's id where its place in the body was declared and it can be used.
+
+        An id in a header tells nothing apart: either the scheme itself reads it, or nothing signs it, and whoever
+        holds one delivery could make many events of it.
+        """
         webhook = self._said.webhook
-        if webhook is None:
+        if webhook is None or webhook.event_path is None:
             return None
         try:
-            if webhook.event_header is not None:
-                named = headers.get(webhook.event_header, ())
-                return _event_id(named[0]) if len(named) == 1 else None
-            named_in = None if webhook.event_path is None else webhook.event_path.word(bodies.document(body))
-            return None if named_in is None else _event_id(named_in)
+            named = webhook.event_path.word(bodies.document(body))
+            return None if named is None else _event_id(named)
         except Unreadable:
             return None
 

@@ -101,12 +101,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """What a delivery tells. Its id: in a header or at a path, else the scheme's own, else the body's hash."""
+    """What a delivery tells. Its id: at a path of its body, else the scheme's own, else the body's hash."""
 
     terms: WebhookTerms
     job_id: JsonPath
     state: tuple[JsonPath, ...] = ()
-    event_header: str | None = None
     event_path: JsonPath | None = None
 
 
