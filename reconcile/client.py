@@ -20,6 +20,7 @@ from reconcile import inflate, limits, schedule
 from reconcile.absence import origin_of
 from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
 from reconcile.files import CHUNK, Files
+from reconcile.heads import CountedResponse
 from reconcile.model import Operation, UnixMs
 from reconcile.peer import Peer, Traced
 from reconcile.provider import Headers, HttpRequest, HttpResponse, JsonLines, Multipart, Purpose
@@ -132,6 +133,7 @@ class Client:
             trust_env=False,
             headers={"User-Agent": "reconciled"},
             cookie_jar=aiohttp.DummyCookieJar(),
+            response_class=CountedResponse,
         )
 
     async def send(self, peer: Peer, op: Traced, request: HttpRequest) -> Exchange:

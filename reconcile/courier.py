@@ -16,6 +16,7 @@ from yarl import URL
 
 from reconcile import addresses, schedule
 from reconcile.callback import Attempt, Callback
+from reconcile.heads import CountedResponse
 from reconcile.seams import Clock
 from reconcile.signatures import sign_standard
 from reconcile.store.deliveries import Delivery
@@ -65,6 +66,7 @@ class Courier:
             headers={"User-Agent": "reconciled", "Content-Type": "application/json"},
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=ATTEMPT_SECONDS),
+            response_class=CountedResponse,
         )
 
     async def deliver(self, callback: Callback, delivery: Delivery) -> Attempt:
