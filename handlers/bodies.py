@@ -12,6 +12,7 @@ from reconcile.decide import next_action
 from reconcile.decisions import open_to
 from reconcile.history_row import HistoryRow
 from reconcile.model import Operation, UnixMs
+from reconcile.redact import redact_urls_in
 from reconcile.states import ENDED_REMOTELY, STATUS_OF, State
 from reconcile.store.items import ItemView
 from reconcile.store.kept import Seen
@@ -123,7 +124,7 @@ def history_row(row: HistoryRow) -> dict[str, Any]:
 
 
 def observation(seen: Seen) -> dict[str, Any]:
-    """One observation of the local API; `raw` is what was read, as text."""
+    """One observation of the local API; `raw` is what was read, as text, but for what stands behind a URL's path."""
     return {
         "observation_id": seen.observation_id,
         "at": rfc3339(seen.at),
@@ -135,7 +136,7 @@ def observation(seen: Seen) -> dict[str, Any]:
         "error_class": seen.error_class,
         "request_id": seen.request_id,
         "contract_version": seen.contract_version,
-        "raw": seen.raw.decode("utf-8", "replace"),
+        "raw": redact_urls_in(seen.raw).decode("utf-8", "replace"),
     }
 
 

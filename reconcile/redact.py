@@ -5,6 +5,7 @@ Only secrets that we were told can be found; a stranger's own are not guessed at
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
@@ -12,6 +13,14 @@ from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
 REDACTED: Final = "[redacted]"
 #: Characters from which on a secret is struck out. 6: arbitrary; shorter ones would tear holes into ordinary words.
 MIN_SECRET_LENGTH: Final = 6
+#: An http(s) URL in a text of any kind, also with slashes and marks escaped as JSON may have them: scheme, userinfo,
+#: host and path, and what follows them. A quote ends it with the backslash before it, so that JSON stays JSON.
+_URL: Final = re.compile(
+    rb"""(?i)(https?:(?:\\?/){2})"""
+    rb"""(?:[^\s"<>\\/?\#@]*@)?"""
+    rb"""((?:[^\s"<>\\?\#]|\\(?!\\*u00(?:3f|23))[^"])*)"""
+    rb"""((?:[?\#]|\\+u00(?:3f|23))(?:[^\s"<>\\]|\\[^"])+)?"""
+)
 
 
 class Redactor:
@@ -53,6 +62,15 @@ def redact_url(url: str) -> str:
         return REDACTED  # `user:password@host` without its slashes: userinfo hides in what parses as a path
     bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
     return f"{bare}?{REDACTED}" if parts.query or parts.fragment else bare
+
+
+def redact_urls_in(data: bytes) -> bytes:
+    """`data` with each http(s) URL in it as `redact_url` shows it, the rest as it is: a signed one is a key (N37)."""
+
+    def shown(found: re.Match[bytes]) -> bytes:
+        return found[1] + found[2] + (f"?{REDACTED}".encode() if found[3] else b"")
+
+    return _URL.sub(shown, data)
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -545,6 +545,19 @@ async def test_observations_bear_the_number_of_their_declaration(tmp_path: Path)
     assert ci_server.TOKEN
 
 
+async def test_a_signed_url_is_shown_without_its_query(tmp_path: Path) -> None:
+    """N37: whoever has it could fetch the result past us."""
+    told = {"run": 100, "phase": "running", "conclusion": None, "log": "https://s.example/log?X-Signature=canary"}
+    peer = Ci(conclusion="green", instead=[web.json_response(told)])
+    async with declared(tmp_path / "state", "ci", peer.app(), path="/api") as on:
+        operation = await on.start()
+        await on.state(operation, "succeeded")
+        seen = (await on.ground.get(f"/v1/operations/{operation}/observations"))["observations"]
+        assert [json.loads(one["raw"])["log"] for one in seen if "log" in one["raw"]] == [
+            "https://s.example/log?[redacted]"
+        ]
+
+
 # ---- what a start may ask --------------------------------------------------------------------------------------
 
 

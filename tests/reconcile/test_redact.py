@@ -2,13 +2,14 @@
 
 import base64
 import json
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconcile.redact import REDACTED, Redactor, redact_url
+from reconcile.redact import REDACTED, Redactor, redact_url, redact_urls_in
 
 SECRET = 'sk-pröj/+"\\ 9?>~ÿ'
 RAW = SECRET.encode()
@@ -102,6 +103,32 @@ def test_a_redactor_does_not_show_its_secrets() -> None:
 )
 def test_a_url_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
     assert redact_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ('{"u": "https://s.example/f?X-Sig=canary", "n": 1}', '{"u": "https://s.example/f?[redacted]", "n": 1}'),
+        (r'{"u": "https:\/\/s.example\/f\u003fa=canary\u0026b"}', r'{"u": "https:\/\/s.example\/f?[redacted]"}'),
+        (r'{"in": "{\"u\": \"https://s/f\\u003fcanary\"}"}', r'{"in": "{\"u\": \"https://s/f?[redacted]\"}"}'),
+        (r'{"in": "{\"u\": \"HTTP://s/f?canary\"}"}', r'{"in": "{\"u\": \"HTTP://s/f?[redacted]\"}"}'),
+        ('["http://a/?canary","http://b/p","http://c#canary"]', '["http://a/?[redacted]","http://b/p","http://c?[redacted]"]'),
+        ("<a>https://u:canary@h:8/é?b=canary</a> é?x", "<a>https://h:8/é?[redacted]</a> é?x"),
+        ("see https://h/p? or /v1/x?y=1, https:", "see https://h/p? or /v1/x?y=1, https:"),
+    ],
+)  # fmt: skip
+def test_urls_in_a_text_are_shown_without_what_may_be_secret(data: str, shown: str) -> None:
+    assert redact_urls_in(data.encode()).decode() == shown
+
+
+@given(st.recursive(st.text() | st.from_regex(r"https?://[^/]*/.*", fullmatch=True), st.lists), st.booleans())
+def test_json_stays_json_whatever_its_urls_hold(document: Any, is_ascii: bool) -> None:
+    json.loads(redact_urls_in(json.dumps(document, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")))
+
+
+def test_a_text_of_nothing_but_beginnings_is_read_in_one_go() -> None:
+    for part in (b"https://", b"https://a@", b"https://a?", b"https:\\/\\/", b"https://\\"):
+        redact_urls_in(part * (65_536 // len(part)))
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=[]) | st.sampled_from("[]@:/?#\\%")))

@@ -1,6 +1,7 @@
 """One operation's whole evidence, written out of the file piece by piece: a million items never stand in memory.
 
-The idempotency token is left out: who has it may ask the provider in our name. Its SHA-256 stands there instead.
+The idempotency token is left out: who has it may ask the provider in our name. Its SHA-256 stands there instead. What
+the provider told is shown without the queries of its URLs, for the same reason; nothing that is hashed is changed.
 """
 
 import base64
@@ -14,6 +15,7 @@ from reconcile.checkpoint import Head, PrunedHead
 from reconcile.errors import NotRecorded, RecordDamaged, Unreadable
 from reconcile.exported import FORMAT, ROW, VERSION, check
 from reconcile.merkle import Tree
+from reconcile.redact import redact_urls_in
 from reconcile.store import checkpoints
 from reconcile.store.audit import chains
 from reconcile.store.audit.signed import LEAVES, SIGNED_PRUNING
@@ -71,7 +73,8 @@ def _core(connection: sqlite3.Connection, operation_id: str) -> tuple[int, dict[
     key = found["key"]
     operation = {name: value for name, value in found.items() if name not in _LEFT_OUT}
     operation["token_sha256"] = hashlib.sha256(str(found["token"]).encode("utf-8", "surrogatepass")).hexdigest()
-    operation["living"] = json.loads(found["living"])
+    living = str(found["living"]).encode("utf-8", "surrogatepass")
+    operation["living"] = json.loads(redact_urls_in(living).decode("utf-8", "surrogatepass"))
     history = [
         dict(zip((*ROW, "hash"), (row[0], operation["operation_id"], *row[2:]), strict=True))
         for row in chains.one(connection, key)
@@ -142,6 +145,7 @@ def _shown(connection: sqlite3.Connection, sql: str, key: int) -> Iterator[dict[
             if not isinstance(value, bytes):
                 shown[name] = value
                 continue
+            value = redact_urls_in(value)
             try:
                 shown[name] = value.decode("utf-8")
             except UnicodeDecodeError:

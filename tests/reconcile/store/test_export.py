@@ -4,6 +4,7 @@ import contextlib
 import json
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from reconcile.errors import NotRecorded, RecordDamaged, SchemaTooNew
 from reconcile.evidence import Collected
 from reconcile.exported import Checked, check, read
 from reconcile.intents import CallbackWish
-from reconcile.model import Summary
+from reconcile.model import ResultRef, Summary
 from reconcile.states import State
 from reconcile.store.audit.export import export
 from reconcile.store.items import ItemRow, ItemSlice
@@ -81,6 +82,21 @@ async def test_a_document_holds_the_whole_evidence_and_verifies(path: Path) -> N
     assert [(one["callback"], one["body"], one["state"]) for one in document["deliveries"]] == [
         ("ci", "operation.done", "waiting")
     ]
+
+
+async def test_a_signed_url_is_shown_without_its_query(path: Path) -> None:
+    """N37: the file has it to fetch the result with; who reads the evidence needs it not."""
+    url = "https://files.example.com/out.jsonl?X-Signature=canary"
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        await ground.store.receive(event("evt_1", "done", body=json.dumps({"url": url}).encode()))
+        done = exchange("a")
+        done["observation"] = replace(done["observation"], raw=json.dumps({"items_url": url}).encode())
+        await ground.apply(1, seen("done", results=(ResultRef(url),)), **done)
+    document = exported(path)
+    assert "canary" not in json.dumps(document)
+    assert document["observations"][0]["raw"] == '{"items_url": "https://files.example.com/out.jsonl?[redacted]"}'
+    assert "canary" in json.dumps(look(path, "SELECT living FROM operations"))
 
 
 async def test_an_open_operation_is_exported_with_what_comes_next(path: Path) -> None:
