@@ -129,6 +129,8 @@ def test_json_stays_json_whatever_its_urls_hold(document: Any, is_ascii: bool) -
 def test_a_text_of_nothing_but_beginnings_is_read_in_one_go() -> None:
     for part in (b"https://", b"https://a@", b"https://a?", b"https:\\/\\/", b"https://\\"):
         redact_urls_in(part * (65_536 // len(part)))
+    for run in (b"\\", b"@", b"a", b"?"):
+        redact_urls_in(b"https://" + run * 65_536)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=[]) | st.sampled_from("[]@:/?#\\%")))
