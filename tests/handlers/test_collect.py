@@ -888,3 +888,17 @@ async def test_blank_lines_without_number_leave_everybody_else_their_turn(tmp_pa
             slowest = max(slowest, time.monotonic() - began)
         assert (await ending)["state"] == "succeeded"
         assert slowest < 1
+
+
+async def test_the_token_that_the_daemon_made_for_itself_is_struck_out_of_rows_too(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    async def by_id(_: web.Request) -> web.Response:
+        return web.json_response(batch(), headers={"x-request-id": made[0]})
+
+    async with stage(tmp_path / "state", Peer(reads=[by_id])) as on:
+        made.append((tmp_path / "state" / "api-token").read_text().strip())
+        await on.end(await on.submit("a"))
+        told = {row[0] for row in on.ground.rows("SELECT remote_request_id FROM requests")}
+        assert "[redacted]" in told
+        assert made[0] not in told
