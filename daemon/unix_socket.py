@@ -1,10 +1,12 @@
 """A Unix socket in the file system: who may reach it, and what happens to the file that an earlier daemon left.
 
 The file stays when its daemon dies, and refuses connections from then on. Only such a one is replaced: what is no
-socket, and what somebody answers at, is left alone.
+socket, and what somebody answers at, is left alone. A lock beside it (`PATH.lock`, which stays) lets one daemon at a
+time look and take: two that start at once would both find a dead socket, and the second remove the first one's.
 """
 
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -25,7 +27,7 @@ def taken(path: Path) -> Iterator[socket.socket]:
 
     `fault_of(path)` must have been asked before. Raises: OSError, where somebody answers there already.
     """
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
+    with _locked(path), closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
         _make_way(path)
         before = os.umask(0o177)  # nobody's but ours until it has its mode
         try:
@@ -41,6 +43,21 @@ def taken(path: Path) -> Iterator[socket.socket]:
             with suppress(OSError):
                 if os.path.samestat(path.lstat(), ours):
                     path.unlink()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """The lock beside the socket, held until the end; it dies with the process. Raises: OSError."""
+    beside = path.with_name(f"{path.name}.lock")
+    fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as fault:
+            raise OSError(errno.EADDRINUSE, "another daemon answers there") from fault
+        yield
+    finally:
+        os.close(fd)
 
 
 def fault_of(path: Path) -> tuple[str, str] | None:

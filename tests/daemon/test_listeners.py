@@ -77,7 +77,7 @@ async def test_s26_the_socket_is_its_owners_and_its_groups_and_goes_with_the_dae
         assert [e["api"] for e in served.capture.entries if e["event"] == "ready"] == [f"unix:{path}"]
         async with connect(Place("http://localhost", served.token, socket=path)) as api:
             assert (await api.call("GET", "/v1/status"))["version"]
-    assert listed(folder) == []
+    assert listed(folder) == [folder / "api.sock.lock"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to another group")
@@ -153,6 +153,30 @@ def test_a_socket_answers_from_the_moment_it_is_there(folder: Path) -> None:
             pass
         assert unix_socket.is_alive(path)
     assert not unix_socket.is_alive(path)
+
+
+def test_of_two_that_find_a_dead_socket_one_alone_takes_its_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look before either takes: the second must not remove what the first has put there."""
+    path, original, seconds = folder / "api.sock", unix_socket.is_alive, list[str]()
+    with closing(socket.socket(socket.AF_UNIX)) as dead:
+        dead.bind(str(path))
+
+    def looked_at_by_another(there: Path) -> bool:
+        alive = original(there)
+        monkeypatch.setattr(unix_socket, "is_alive", original)
+        with pytest.raises(OSError, match="another daemon") as told, unix_socket.taken(path):
+            pass
+        seconds.append(str(told.value))
+        return alive
+
+    monkeypatch.setattr(unix_socket, "is_alive", looked_at_by_another)
+    with unix_socket.taken(path):
+        assert seconds
+        assert unix_socket.is_alive(path)
+    with unix_socket.taken(path):  # what the lock leaves behind keeps nobody out
+        assert unix_socket.is_alive(path)
 
 
 def test_a_socket_that_another_one_put_there_meanwhile_stays(folder: Path) -> None:
