@@ -16,7 +16,10 @@ DEFAULT_API: Final = "127.0.0.1:8787"
 #: The token that the daemon makes for itself, in its state directory.
 TOKEN_FILE: Final = "api-token"  # noqa: S105 - a file's name
 _ANY_INTERFACE: Final = "any_interface"
-TOKEN_EXPECTED: Final = f"a token of at least {MIN_TOKEN} characters, such as `head -c 32 /dev/urandom | base64` makes"
+TOKEN_EXPECTED: Final = (
+    f"a token of at least {MIN_TOKEN} characters of printable ASCII, none at its ends a blank, such as"
+    " `head -c 32 /dev/urandom | base64` makes"
+)
 TWIN_EXPECTED: Final = "a value of its own, so that the history can tell who asked"
 
 
@@ -38,7 +41,7 @@ def api_place(api: Section) -> tuple[Listener | SocketPath, tuple[str, ...]]:
 def first_token(api: Section, state_dir: Path) -> str | None:
     """The token that may everything; None: the daemon makes one of its own. Raises: ConfigError."""
     token = api.secret_or_none("token", base=state_dir)
-    return None if token is None else _long_enough(api, token)
+    return None if token is None else _usable(api, token)
 
 
 def named_tokens(api: Section, state_dir: Path, first: str | None) -> tuple[Token, ...]:
@@ -50,7 +53,7 @@ def named_tokens(api: Section, state_dir: Path, first: str | None) -> tuple[Toke
         may = section.words("may", *Right)
         if may is not None and not may:
             raise section.fault("may", "an empty list", f"some of {', '.join(Right)}; without `may` it may everything")
-        value = _long_enough(section, section.secret("token", base=state_dir))
+        value = _usable(section, section.secret("token", base=state_dir))
         for other in ([Token(None, first)] if first is not None else []) + tokens:
             if other.value == value:
                 raise section.fault("token", twin(other), TWIN_EXPECTED)
@@ -63,7 +66,18 @@ def twin(other: Token) -> str:
     return f"the value of {'the first token' if other.name is None else f'the token {other.name}'}"
 
 
-def _long_enough(section: Section, token: str) -> str:
+def token_fault(token: str) -> str | None:
+    """Why nobody could come in by this token, or too many could; None where it is well."""
     if len(token) < MIN_TOKEN:
-        raise section.fault("token", f"a token of {len(token)} characters", TOKEN_EXPECTED)
+        return f"a token of {len(token)} characters"
+    if not token.isascii() or not token.isprintable():
+        return "a token with characters that no header can carry"
+    if token != token.strip():
+        return "a token with blanks at its ends, which no header keeps"
+    return None
+
+
+def _usable(section: Section, token: str) -> str:
+    if (found := token_fault(token)) is not None:
+        raise section.fault("token", found, TOKEN_EXPECTED)
     return token

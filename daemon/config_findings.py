@@ -20,6 +20,8 @@ from daemon.api_config import TOKEN_FILE
 from daemon.config import Config, parse
 from reconcile.errors import ConfigError, CredentialAbsent, SettingsAtOdds
 
+#: Faults that are told at most. 100: arbitrary, some screens full; each is found by reading the whole anew.
+MAX_FAULTS: Final = 100
 #: One part of a key path: a bare key, a quoted one, or an element's place.
 _PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^.\[\]"]+|\[[0-9]+\]')
 
@@ -37,6 +39,8 @@ class Findings:
     skipped: list[str] = field(default_factory=list)
     #: What a person would want to know of the state directory.
     notes: list[str] = field(default_factory=list)
+    #: Whether there may be more faults than are told.
+    has_more: bool = False
 
     def is_out_of_reach(self, table: str, *keys: str) -> bool:
         """Whether what stands at one of these keys, or below it, could not be looked at."""
@@ -47,7 +51,7 @@ class Findings:
 def look_at(document: Mapping[str, Any], environ: Mapping[str, str], *, file: str) -> Findings:
     """Look at a whole configuration, and at the state directory that it names. Nothing is written."""
     found, left, told = Findings(), deepcopy(dict(document)), set[tuple[str, ...]]()
-    while True:
+    while not found.has_more:
         try:
             found.config = parse(left, environ, file=file)
         except ConfigError as fault:
@@ -55,6 +59,7 @@ def look_at(document: Mapping[str, Any], environ: Mapping[str, str], *, file: st
             if not _follows(fault, path, told):
                 told.add(tuple(path))
                 (found.unchecked if _is_out_of_reach(fault) else found.faults).append(fault)
+                found.has_more = len(told) >= MAX_FAULTS
             if _take_out(left, path):
                 continue
             # Missing, or of no use without what was taken out: its table goes as a whole.

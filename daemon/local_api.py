@@ -13,6 +13,7 @@ import aiohttp
 from aiohttp.client_exceptions import UnixClientConnectorError
 from yarl import URL
 
+from daemon import given_file
 from daemon.addresses import Listener, SocketPath, is_unix, local_listener
 from daemon.api_config import DEFAULT_API, TOKEN_FILE
 from daemon.document import configuration_file, opened, state_dir_of, variable
@@ -157,10 +158,10 @@ def _own_token(top: Section) -> tuple[str, str]:
 
 def _token_in(path: Path) -> str:
     try:
-        token = path.read_text(encoding="utf-8").strip()
+        token = given_file.read(path, given_file.MAX_SECRET).decode("utf-8").strip()
     except OSError as fault:
         kind = NotPermitted if isinstance(fault, PermissionError) else Unreachable
-        raise kind(f"{path}: {fault.strerror}; is the daemon's token there, and are you allowed?") from fault
+        raise kind(f"{path}: {fault.strerror or fault}; is the daemon's token there, and are you allowed?") from fault
     except UnicodeDecodeError as fault:
         raise Unreachable(f"{path}: this is no token: not UTF-8") from fault
     if not token or not token.isprintable():

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from daemon.api_config import MIN_TOKEN, TOKEN_EXPECTED, TOKEN_FILE, TWIN_EXPECTED, twin
+from daemon import given_file
+from daemon.api_config import TOKEN_EXPECTED, TOKEN_FILE, TWIN_EXPECTED, token_fault, twin
 from daemon.config import Config
 from handlers.access import Token
 from reconcile.checkpoint import AuditKey
@@ -27,8 +28,8 @@ def own_token(config: Config, path: Path) -> str | None:
     token = _read(path)
     if not token:
         return None
-    if len(token) < MIN_TOKEN:
-        raise ConfigError(str(path), "", f"a token of {len(token)} characters", TOKEN_EXPECTED)
+    if (found := token_fault(token)) is not None:
+        raise ConfigError(str(path), "", found, TOKEN_EXPECTED)
     for other in config.api_tokens:
         if other.value == token:
             raise ConfigError(config.file, f"api.tokens.{other.name}.token", twin(Token(None, "")), TWIN_EXPECTED)
@@ -57,12 +58,16 @@ def own_audit_key(path: Path) -> AuditKey | None:
 
 def _read(path: Path) -> str | None:
     """A secret of ours; None where there is none yet. Raises: ConfigError, OSError."""
-    if not path.exists() or not path.stat().st_size:
+    if not path.exists():
         return None
     if path.stat().st_mode & 0o077:
         raise ConfigError(str(path), "", "a secret that others can read", "mode 0600")
     try:
-        return path.read_text(encoding="ascii").strip()
+        return given_file.read(path, given_file.MAX_SECRET).decode("ascii").strip() or None
+    except OSError as fault:
+        if fault.errno is not None:
+            raise
+        raise ConfigError(str(path), "", str(fault), "the secret as it was written") from fault
     except UnicodeDecodeError:  # whose words show what stands there
         raise ConfigError(str(path), "", "bytes that are no ASCII text", "the secret as it was written") from None
 

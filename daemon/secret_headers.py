@@ -42,6 +42,7 @@ def read(section: Section, contract: Contract) -> tuple[dict[str, str], str | No
     names: list[str | None] = []
     secret = section.secret_or_none("api_key")
     if secret is not None:
+        _refuse_unfit(section, "api_key", secret)
         headers[contract.api_key_header] = f"{contract.api_key_prefix}{secret}"
         names.append(section.secret_name("api_key"))
     table = section.section("headers")
@@ -64,5 +65,13 @@ def _value(table: Section, name: str, given: Any, names: list[str | None]) -> st
             raise table.fault(name, "a text that no header can hold", "printable ASCII")
         return text
     prefix, secret = table.prefixed_secret(name, given)
+    _refuse_unfit(table, name, secret)
     names.append(table.secret_name(name))
     return f"{prefix}{secret}"
+
+
+def _refuse_unfit(section: Section, key: str, secret: str) -> None:
+    """Raises: ConfigError, where no header would carry the secret as it is."""
+    if not secret.isascii() or secret != secret.strip():
+        found = "a secret that no header can carry as it is"
+        raise section.fault(key, found, "printable ASCII, and no blanks at its ends")

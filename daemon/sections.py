@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from daemon import given_file
 from daemon.misspelt import missing, unknown
 from reconcile.errors import ConfigError, CredentialAbsent, SecretAbsent, SettingsAtOdds
 from reconcile.given import SPAN_EXAMPLES, span_ms
@@ -326,7 +327,7 @@ class Section:
         try:
             if stat.S_IMODE(path.stat().st_mode) & mask:
                 raise self.fault(key, f"{path}, which others can read", "a file of mode 0600")
-            return path.read_text(encoding="utf-8")
+            return given_file.read(path, given_file.MAX_SECRET).decode("utf-8")
         except (OSError, UnicodeDecodeError) as fault:
             raise self.fault(key, f"{path}: {fault}", "a readable file") from fault
 
@@ -355,8 +356,14 @@ class Section:
         return value
 
     def _at(self, key: str) -> str:
-        quoted = key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+        quoted = key if _BARE.fullmatch(key) else _quoted(key)
         return f"{self._path}.{quoted}" if self._path else quoted
+
+
+def _quoted(key: str) -> str:
+    """A key as TOML quotes it, with all escaped that a terminal would obey (S37)."""
+    shown = json.dumps(key, ensure_ascii=False)
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in shown)
 
 
 def _only_item(value: Any) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ counter, so a stop in mid-work and a kill leave the same thing behind.
 """
 
 import asyncio
+import errno
 import fcntl
 import os
 import signal
@@ -30,8 +31,18 @@ class StateLock:
     """One daemon a state directory: an flock that dies with the process."""
 
     def __init__(self, state_dir: Path) -> None:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fd = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        """Raises: AlreadyRunning, OSError, which names the path."""
+        try:
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError as fault:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(state_dir)) from fault
+        path = state_dir / "lock"
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError as fault:
+            if fault.errno != errno.ELOOP:
+                raise
+            raise OSError(errno.ELOOP, "a symbolic link, and none is followed", str(path)) from fault
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as fault:

@@ -8,6 +8,9 @@ from typing import Final
 #: What a sender of webhooks may be told, whatever the reason was: all refusals look alike (S13).
 UNAUTHORIZED: Final = 401
 
+#: Characters of a key path that an error shows. 300: arbitrary; the longest of ours have about 100.
+_MAX_KEY_PATH: Final = 300
+
 
 class ReconciledError(Exception):
     """The root: whatever we raise on purpose."""
@@ -18,7 +21,9 @@ class ConfigError(ReconciledError):
 
     def __init__(self, file: str, key_path: str, found: str, expected: str) -> None:
         self.file, self.key_path, self.found, self.expected = file, key_path, found, expected
-        where = f"{file}: {key_path}" if key_path else file
+        # A key of a million characters is taken to be no one's words.
+        shown = key_path if len(key_path) <= _MAX_KEY_PATH else f"{key_path[:_MAX_KEY_PATH]}…"
+        where = f"{file}: {shown}" if key_path else file
         super().__init__(f"{where}: found {found}; expected {expected}")
 
 

@@ -15,13 +15,14 @@ from daemon.addresses import SocketPath
 from daemon.cli import exits
 from daemon.cli.processes import add_config
 from daemon.config import Config, warnings_of
-from daemon.config_findings import Findings, look_at
+from daemon.config_findings import MAX_FAULTS, Findings, look_at
 from daemon.document import read_document
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.peers import peers_of
 from daemon.probe import Finding, Told
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor
+from daemon.shapes import clean
 from handlers.access import Token
 from reconcile.client import Client
 from reconcile.errors import ConfigError, CredentialAbsent
@@ -60,7 +61,7 @@ def _check(arguments: argparse.Namespace) -> int:
     except ConfigError as fault:
         return _wrong(Findings(faults=[fault]), file)
     found = look_at(document, os.environ, file=file)
-    if found.faults or found.config is None:
+    if found.faults or found.has_more or found.config is None:
         return _wrong(found, file)
     config = found.config
     print(f"{file} can be used" + (", as far as could be looked." if found.unchecked else "."))
@@ -72,7 +73,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _wrong(found: Findings, file: str) -> int:
     for fault in found.faults:
-        print(f"reconciled: {fault}", file=sys.stderr)
+        print(f"reconciled: {clean(fault)}", file=sys.stderr)
+    if found.has_more:
+        print(f"There may be more: no more than {MAX_FAULTS} are looked for at once.", file=sys.stderr)
     for line in _unchecked(found, file):
         print(line, file=sys.stderr)
     return exits.BAD_CONFIGURATION
@@ -81,7 +84,7 @@ def _wrong(found: Findings, file: str) -> int:
 def _unchecked(found: Findings, file: str) -> Iterator[str]:
     """What could not be looked at from here, and from where it can be."""
     for fault in found.unchecked:
-        yield f"not checked: {fault}"
+        yield f"not checked: {clean(fault)}"
     for table in found.skipped:
         yield f"not checked: {file}: {table}: the rest of this table"
     if any(isinstance(fault, CredentialAbsent) for fault in found.unchecked):

@@ -23,6 +23,7 @@ from daemon.meters import Counts
 from daemon.rooms import Seams
 from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
 from daemon.service import serve
+from daemon.shapes import clean
 from daemon.standin.scenarios import SCENARIOS
 from daemon.standin.serve import StandinOptions, run_standin
 from daemon.version import version
@@ -138,7 +139,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     except StoreError as fault:
         return _fail(exits.UNAVAILABLE, str(fault))
     except OSError as fault:
-        return _fail(exits.UNAVAILABLE, fault.strerror or str(fault))
+        where = f"{fault.filename}: " if fault.filename is not None else ""
+        return _fail(exits.UNAVAILABLE, f"{where}{fault.strerror or fault}")
     return 0
 
 
@@ -194,5 +196,5 @@ def _told_of(options: StandinOptions, url: str) -> str:
 
 
 def _fail(status: int, words: str) -> int:
-    print(f"reconciled: {words}", file=sys.stderr)
+    print(f"reconciled: {clean(words)}", file=sys.stderr)
     return status

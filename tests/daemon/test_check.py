@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -17,16 +18,17 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from daemon import probe
+from daemon import given_file, probe
 from daemon.cli import exits, main
 from daemon.config import parse
-from daemon.config_findings import look_at
+from daemon.config_findings import MAX_FAULTS, look_at
 from reconcile.errors import ConfigError, CredentialAbsent
 from reconcile.registry import provider_for
 from tests.daemon.certificates import make_pair
 from tests.handlers.ground import API_KEY, SECRET
 
-SHIPPED = (Path(__file__).parents[2] / "systemd" / "reconciled.toml").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+SHIPPED = (ROOT / "systemd" / "reconciled.toml").read_text(encoding="utf-8")
 #: The shipped sample with all that it shows as comments.
 SAMPLE = re.sub(r"^#(?=\[|[a-z_]+ = )", "", SHIPPED, flags=re.MULTILINE)
 
@@ -248,20 +250,91 @@ def test_a_fault_is_one_also_where_not_all_could_be_looked_at(check: Check) -> N
     assert "not checked: " in check.err
 
 
+@pytest.mark.parametrize("command", ["check", "serve"])
+@pytest.mark.parametrize(
+    "what", ["a pipe", "a device", "a large file", "a long key", "a very long key", "a deep table", "deep lists"]
+)
+def test_what_is_no_configuration_ends_at_once_with_one_sentence(tmp_path: Path, command: str, what: str) -> None:
+    file = tmp_path / "reconciled.toml"
+    match what:
+        case "a pipe":
+            os.mkfifo(file)
+        case "a device":
+            file = Path("/dev/zero")
+        case "a large file":
+            file.write_text("# " + "x" * given_file.MAX_CONFIGURATION)
+        case "a long key":
+            file.write_text("a" + ".a" * 100 + " = 1")
+        case "a very long key":
+            file.write_text("a" + " . 'a'" * 100_000 + " = 1")
+        case "a deep table":
+            file.write_text("[providers" + ".a" * 5_000 + "]\nb = 1")
+        case _:
+            file.write_text("a = " + "[" * 200 + "]" * 200)
+    asked = [sys.executable, "-m", "daemon", command, "--config", str(file)]
+    told = subprocess.run(asked, capture_output=True, timeout=30, check=False, cwd=ROOT, text=True)
+    assert told.returncode == 78
+    assert told.stdout == ""
+    assert told.stderr.startswith(f"reconciled: {file}: ")
+    assert len(told.stderr.splitlines()) == 1
+
+
+def test_dots_in_texts_and_comments_are_no_levels(check: Check, tmp_path: Path) -> None:
+    dots = "a" + ".a" * 100
+    text = f'# {dots}\n[callbacks.a]\nurl = \'https://example.org/{dots}\'\nevents = ["""{dots}"""]\n'
+    assert check.of(config(tmp_path, text)) == 78
+    assert "callbacks.a.secrets" in check.err
+    assert "levels" not in check.err
+
+
+def test_of_very_many_faults_a_hundred_are_told(check: Check, tmp_path: Path) -> None:
+    keys = "\n".join(f"k{i} = 1" for i in range(80_000))
+    began = time.monotonic()
+    assert check.of(config(tmp_path, f"{keys}\n")) == 78
+    assert check.err.count("reconciled: ") == MAX_FAULTS
+    assert "There may be more: no more than 100 are looked for at once." in check.err
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("key", ["\\u009b31m", "\\u001b[31m", "a\\u202e.b", "x" * 5000])
+def test_no_key_reaches_the_terminal_as_it_is(check: Check, tmp_path: Path, key: str) -> None:
+    """S37."""
+    assert check.of(config(tmp_path, f'wat = 1\n"{key}" = 1\n[webhooks]\n"{key}" = 1\n')) == 78
+    assert check.err.count("an unknown key") == 3
+    assert [line for line in check.err.splitlines() if not line.isprintable() or len(line) > 2000] == []
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a symlink as its lock"])
+def test_a_state_directory_that_cannot_be_taken_is_named(tmp_path: Path, what: str) -> None:
+    state = tmp_path / "state"
+    if what == "a pipe":
+        os.mkfifo(state)
+    else:
+        state.mkdir()
+        (state / "lock").symlink_to(tmp_path / "elsewhere")
+    file = tmp_path / "reconciled.toml"
+    file.write_text(config(tmp_path))
+    asked = [sys.executable, "-m", "daemon", "serve", "--config", str(file)]
+    told = subprocess.run(asked, capture_output=True, timeout=30, check=False, cwd=ROOT, text=True)
+    assert told.returncode == exits.UNAVAILABLE
+    named = f"{state}: Not a directory" if what == "a pipe" else f"{state}/lock: a symbolic link, and none is followed"
+    assert told.stderr.splitlines()[-1] == f"reconciled: {named}"
+
+
 def test_a_file_that_this_user_may_not_read_is_no_fault(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "key"
     secret.write_text(API_KEY)
     secret.chmod(0o600)
-    original = Path.read_text
+    original = given_file.read
 
-    def refusing(self: Path, *arguments: Any, **more: Any) -> str:
-        if self == secret:
-            raise PermissionError(13, "Permission denied", str(self))
-        return original(self, *arguments, **more)
+    def refusing(path: Path, most: int) -> bytes:
+        if path == secret:
+            raise PermissionError(13, "Permission denied", str(path))
+        return original(path, most)
 
-    monkeypatch.setattr(Path, "read_text", refusing)
+    monkeypatch.setattr(given_file, "read", refusing)
     text = config(tmp_path, provider().replace('{ env = "KEY" }', f'{{ file = "{secret}" }}'))
     assert check.of(text) == 0
     assert "not checked: " in check.out

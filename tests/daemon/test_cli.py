@@ -346,10 +346,10 @@ async def test_a_token_file_that_holds_no_token_is_told(
 async def test_a_token_file_that_may_not_be_read_is_no_missing_daemon(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forbidden(*_: Any, **__: Any) -> str:
+    def forbidden(*_: Any) -> bytes:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(Path, "read_text", forbidden)  # whoever runs the tests may read everything
+    monkeypatch.setattr("daemon.given_file.read", forbidden)  # whoever runs the tests may read everything
     status, _, err = await told(capsys, "status", "--url", "http://127.0.0.1:1", "--token-file", str(tmp_path / "t"))
     assert status == exits.NOT_ALLOWED
     assert "Permission denied; is the daemon's token there, and are you allowed?" in err

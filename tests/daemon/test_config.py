@@ -5,6 +5,7 @@ The table at the head is typed by hand, a line a key that the daemon reads.
 
 import base64
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from copy import deepcopy
@@ -15,12 +16,14 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from daemon import given_file
 from daemon.addresses import Listener
 from daemon.config import Config, load, parse, warnings_of
 from reconcile.checkpoint import AuditKey
 from reconcile.errors import ConfigError
 from reconcile.registry import KINDS, provider_for
 from reconcile.signatures import KeyType, verify_standard
+from tests.daemon.certificates import make_pair
 from tests.handlers.ground import SECRET, signed
 
 FILE = "/etc/reconciled/reconciled.toml"
@@ -560,6 +563,43 @@ def test_a_folder_or_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     assert_told(fault(put(document(), "api.token", {"file": str(binary)})), "api.token")
 
 
+@pytest.mark.parametrize("path", [*SECRET_KEYS, "webhooks.tls_cert", "webhooks.tls_key"])
+@pytest.mark.parametrize("what", ["a pipe", "a device", "a large file"])
+def test_what_is_no_plain_file_of_a_secrets_size_is_told_at_once(tmp_path: Path, path: str, what: str) -> None:
+    given = tmp_path / "given"
+    match what:
+        case "a pipe":
+            os.mkfifo(given, 0o600)
+        case "a device":
+            given = Path("/dev/zero")
+        case _:
+            given.write_text("x" * (given_file.MAX_SECRET + 1))
+            given.chmod(0o600)
+    whole = document()
+    for key, file in zip(("tls_cert", "tls_key"), make_pair(tmp_path), strict=True):
+        whole = put(whole, f"webhooks.{key}", str(file))
+    error = fault(put(whole, path, {"file": str(given)}))
+    assert_told(error, path)
+    if what != "a device":  # which others can read, too
+        assert ("no regular file" if what == "a pipe" else "more than 65536 bytes") in error.found
+
+
+@pytest.mark.parametrize("token", [" " + "a" * 20, "a" * 20 + " ", "a" * 20 + "ü", "\u3000" + "a" * 20])
+@pytest.mark.parametrize("path", ["api.token", "api.tokens.agents.token"])
+def test_a_token_that_no_header_carries_is_refused(path: str, token: str) -> None:
+    given = put(document(), "api", {"token": {"env": "TOKEN"}, "tokens": {"agents": {"token": {"env": "TOKEN"}}}})
+    error = fault(put(given, path, {"env": "GIVEN"}), {**ENVIRON, "GIVEN": token})
+    assert_told(error, path)
+    assert "a" * 20 not in str(error)
+
+
+@pytest.mark.parametrize("key", [" sk-123456", "sk-123456 ", "sk-ü123456"])
+@pytest.mark.parametrize("path", [f"{P}.api_key", f"{P}.headers.X-Key"])
+def test_a_key_that_no_header_carries_is_refused(path: str, key: str) -> None:
+    given = put(put(document(), f"{P}.headers", {}), path, {"env": "GIVEN"})
+    assert_told(fault(given, {**ENVIRON, "GIVEN": key}), path)
+
+
 def test_a_token_file_is_looked_for_in_the_state_directory(tmp_path: Path) -> None:
     secret_file(tmp_path, TOKEN, name="agents")
     given = {"state_dir": str(tmp_path), "api": {"token": {"file": "agents"}}}
@@ -769,6 +809,9 @@ def test_a_configuration_without_a_provider_is_told() -> None:
         ("two words", '"two words"'),
         ("a.b", '"a.b"'),
         ("\x1b[31m", '"\\u001b[31m"'),
+        ("\x9b31m", '"\\u009b31m"'),
+        ("a\u202eb", '"a\\u202eb"'),
+        ("grün", '"grün"'),
         ("", '""'),
     ],
 )
