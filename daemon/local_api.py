@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -24,6 +25,8 @@ from reconcile.errors import ConfigError
 ANSWER_SECONDS: Final = 30
 #: Seconds of silence after which a stream is taken for dead. 45: three heartbeats of the daemon's.
 SILENCE_SECONDS: Final = 45
+#: What comes of a body that is JSON and has another shape than the daemon's, wherever it is first used.
+MISREAD: Final = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 
 
 class Unreachable(Exception):
@@ -54,6 +57,14 @@ class Refused(Exception):
         each = [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
         details = "; ".join(f"{e.get('pointer') or '/'}: {e.get('message')}" for e in each)
         super().__init__(details or str(problem.get("detail") or problem.get("title") or "refused"))
+
+
+def read_answer(data: bytes | str) -> Any:
+    """The one door for what is answered: JSON in UTF-8, whatever the answer says of itself. Raises: ValueError."""
+    try:
+        return json.loads(data if isinstance(data, str) else data.decode("utf-8"))
+    except RecursionError as fault:
+        raise ValueError("nested too deep") from fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +184,8 @@ class LocalApi:
     """The local API for one command."""
 
     def __init__(self, place: Place, session: aiohttp.ClientSession) -> None:
+        #: Whether anything came back: what fails before that is no fault of an answer.
+        self.has_answered = False
         self._place = place
         self._session = session
 
@@ -204,7 +217,7 @@ class LocalApi:
                 timeout=timeout,
                 allow_redirects=False,  # the daemon sends nobody elsewhere, and the token goes nowhere else
             ) as response:
-                document = await response.json(content_type=None)
+                document = await self._document(response)
                 if not isinstance(document, dict):
                     raise Unreachable(
                         f"{self._place.shown}: answers {response.status} and no object; is it the daemon?"
@@ -246,15 +259,22 @@ class LocalApi:
                     raise await self._refusal(response)
                 if response.content_type != "text/event-stream":
                     raise Unreachable(f"{self._place.shown}: answers {path} with no event stream; is it the daemon?")
+                self.has_answered = True
                 async for piece in response.content.iter_any():
                     yield piece
         except (aiohttp.ClientError, TimeoutError, ValueError) as fault:
             raise self._unreachable(fault) from fault
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> Refused:
-        document = await response.json(content_type=None)
+        document = await self._document(response)
         problem = document if isinstance(document, dict) else {}
         return Refused(response.status, problem, source=self._place.source)
+
+    async def _document(self, response: aiohttp.ClientResponse) -> Any:
+        """Raises: ValueError, where it is no JSON."""
+        document = read_answer(await response.read())
+        self.has_answered = True
+        return document
 
     def _unreachable(self, fault: Exception) -> Unreachable:
         where = self._place.shown

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from daemon import local_api
 from daemon.cli import exits, terminal
-from daemon.local_api import LocalApi
+from daemon.local_api import LocalApi, Unreachable
 from daemon.next_steps import as_commands
 from daemon.shapes import Shape, clean
 from reconcile.given import SPAN_EXAMPLES, span_ms
@@ -102,7 +102,7 @@ async def _run(command: Command, arguments: argparse.Namespace) -> int:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         async with local_api.connect(local_api.find(arguments)) as api:
-            return await command(api, arguments)
+            return await _understood(command, api, arguments)
     except local_api.WrongUsage as fault:
         return _fault(arguments, exits.USAGE, "Wrong usage", str(fault))
     except local_api.Refused as fault:
@@ -113,6 +113,22 @@ async def _run(command: Command, arguments: argparse.Namespace) -> int:
     except KeyError as fault:  # JSON, but not the body that was asked for
         what = f"the answer has no {fault}; is it the daemon, and of this version?"
         return _fault(arguments, exits.UNAVAILABLE, "The daemon cannot be asked", what)
+
+
+async def _understood(command: Command, api: LocalApi, arguments: argparse.Namespace) -> int:
+    """Run it; what breaks on an answer that was read is told as such, with its type: it may be a bug of ours too.
+
+    A traceback would end with 1, which says of an operation that it failed.
+    """
+    try:
+        return await command(api, arguments)
+    except KeyError:
+        raise
+    except local_api.MISREAD as fault:
+        if not api.has_answered:
+            raise
+        what = f"the answer is not what this version understands ({type(fault).__name__})"
+        raise Unreachable(f"{what}; is it the daemon, and of this version?") from fault
 
 
 def _fault(arguments: argparse.Namespace, status: int, title: str, what: str) -> int:
@@ -162,9 +178,19 @@ async def pages(api: LocalApi, path: str, noun: str, *, most: int | None = None)
         limit = _PAGE if most is None else min(_PAGE, most - len(rows))
         from_there = f"&cursor={quote(cursor, safe='')}" if cursor else ""
         page = await api.call("GET", f"{path}limit={limit}{from_there}")
-        rows += page[noun]
+        rows += objects(page, noun)
         cursor = page["next_cursor"]
+        if not isinstance(cursor, str | None):
+            raise Unreachable("the answer's next_cursor is no text; is it the daemon, and of this version?")
     return {noun: rows, "next_cursor": cursor}
+
+
+def objects(body: dict[str, Any], noun: str) -> list[dict[str, Any]]:
+    """The rows that stand there. Raises: Unreachable, where that is no list of objects; KeyError."""
+    rows = body[noun]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Unreachable(f"the answer's {noun} are no list of objects; is it the daemon, and of this version?")
+    return rows
 
 
 def path_of(operation_id: str) -> str:

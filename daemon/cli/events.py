@@ -4,9 +4,10 @@ As the HTML standard has them: lines end in LF, CR or CRLF, an empty line ends a
 is a comment (the daemon's heartbeat), and an event without data is none.
 """
 
-import json
 import re
 from typing import Any, Final, NamedTuple
+
+from daemon.local_api import read_answer
 
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 #: Bytes of one line. 64 MiB: beyond any body of the API's; what sends more is not the daemon.
@@ -14,11 +15,11 @@ MAX_LINE: Final = 64 * 1024 * 1024
 
 
 class Event(NamedTuple):
-    """One event: what it is called, where to go on after it (None: it has no place), and its JSON."""
+    """One event: what it is called, where to go on after it (None: it has no place), and its object."""
 
     kind: str
     id: str | None
-    data: Any
+    data: dict[str, Any]
 
 
 class Garbled(Exception):
@@ -69,6 +70,9 @@ class Reader:
         if not data:
             return None
         try:
-            return Event(kind, place, json.loads("\n".join(data)))
+            told = read_answer("\n".join(data))
         except ValueError as fault:
             raise Garbled("an event's data is not JSON") from fault
+        if not isinstance(told, dict):
+            raise Garbled("an event's data is no object")
+        return Event(kind, place, told)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from daemon import words
 from daemon.cli import live, patience, terminal
 from daemon.cli.events import Event, Garbled, Reader
-from daemon.local_api import LocalApi, Refused, Unreachable
+from daemon.local_api import MISREAD, LocalApi, Refused, Unreachable
 from daemon.logs import make_log
 from daemon.runtime import SystemClock, TaskSupervisor
 from daemon.shapes import clean
@@ -142,7 +142,7 @@ async def _refreshed(api: LocalApi, path: str, display: live.One) -> None:
     while True:
         await asyncio.sleep(REFRESH_SECONDS)
         if display.is_stale():
-            with suppress(Unreachable, Refused):  # the stream tells that, and goes on by itself
+            with suppress(Unreachable, Refused, *MISREAD):  # the stream tells that, and goes on by itself
                 display.event(Event("operation", None, await api.call("GET", path)))
 
 

@@ -113,6 +113,7 @@ class One(_Display):
         self.back()
         if event.kind == "operation":
             self._heard(event.data)
+            self.lines(self.console.width)  # one that cannot be drawn fails here, and not in the thread that draws
         elif event.kind == "history" and self._tells_rows:
             terminal.put(self.console, terminal.told(words.history_row(event.data), self.console.width))
         elif event.kind == "gap":
@@ -197,6 +198,7 @@ class Many(_Display):
                 self._heard(row["operation_id"], row["to"])
         elif event.kind == "gap":
             self.console.print(Text(words.gap(event.data), "yellow", overflow="fold"))
+        self.lines(self.console.width)  # as for one: what cannot be drawn fails here
 
     def _heard(self, operation_id: str, state: str, **more: str) -> None:
         known = {**self._known.pop(operation_id, {"provider": "", "far": ""}), **more, "state": state}

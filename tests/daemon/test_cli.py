@@ -423,6 +423,54 @@ async def test_a_server_that_is_not_the_daemon_is_told(
     assert err.startswith("reconciled: ")
 
 
+BODY = '{"done": false, "attention": null, "state": "observing"%s}'
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "body"),
+    [
+        (["show", "op_1"], "application/json", "[" * 100_000),
+        (["show", "op_1"], "application/json", BODY % (', "n": ' + "9" * 5000)),
+        (["show", "op_1"], "application/json; charset=hex", "7b7d"),
+        (["show", "op_1"], "application/json", '{"done": true, "outcome": ["failed"], "attention": null}'),
+        (["show", "op_1"], "application/json", '{"done": 1, "outcome": [], "attention": 5, "operation_id": {}}'),
+        (["list"], "application/json", '{"operations": 5, "next_cursor": null}'),
+        (["list"], "application/json", '{"operations": [null], "next_cursor": null}'),
+        (["list"], "application/json", '{"operations": [{"status": 5}], "next_cursor": null}'),
+        (["list"], "application/json", '{"operations": [], "next_cursor": 5}'),
+        (["inbox"], "application/json", '{"inbox": [{"kind": null, "id": 5}], "next_cursor": null}'),
+        (["status"], "application/json", '{"version": 5, "operations": 5, "providers": 5}'),
+        (["wait", "op_1", "op_2"], "application/json", '{"operations": [null], "timed_out": false}'),
+        (["wait", "op_1", "op_2"], "application/json", '{"operations": 5, "timed_out": false}'),
+        (["watch"], "text/event-stream", "event: history\ndata: 5\n\n"),
+        (["watch"], "text/event-stream", 'event: history\ndata: {"seq": []}\n\n'),
+        (["watch"], "text/event-stream", "event: history\ndata: " + "[" * 100_000 + "\n\n"),
+    ],
+)
+async def test_an_answer_of_another_shape_is_no_failure_of_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], kind: str, body: str
+) -> None:
+    (tmp_path / "token").write_text("t")
+    answer = lambda: web.Response(body=body.encode(), headers={"Content-Type": kind})  # noqa: E731 - read in one line
+    async with answering(answer) as url:
+        code, _, err = await told(capsys, *command, "--url", url, "--token-file", str(tmp_path / "token"))
+    assert code == exits.UNAVAILABLE
+    said = [line for line in err.splitlines() if line.startswith("reconciled: ")]
+    assert len(said) == 1
+    assert "is it the daemon" in said[0]
+
+
+async def test_what_breaks_before_any_answer_came_stays_a_bug_of_ours(
+    ground: Ground, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: str) -> str:
+        raise TypeError("ours")
+
+    monkeypatch.setattr("daemon.cli.calls.path_of", broken)
+    with pytest.raises(TypeError, match="ours"):
+        await shell.run("show", "op_1")
+
+
 async def test_a_page_where_the_daemon_should_be_is_told_in_plain_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,13 +37,14 @@ def shell(ground: Ground, capsys: pytest.CaptureFixture[str]) -> Shell:
 STREAM = (
     b":\n\nevent: position\nid: 7\ndata: {}\n\n:\r\n\r\n"
     b'event: history\r\nid: 8\r\ndata: {"a":\r\ndata: "\xc3\xbc"}\r\n\r\n'
-    b"event: operation\rdata:[1]\r\runknown: x\nretry: 5\nevent: none\nid: 9\n\nid: 10\ndata: 1\n\ndata: cut"
+    b'event: operation\rdata:{"b":1}\r\runknown: x\nretry: 5\nevent: none\nid: 9\n\n'
+    b'id: 10\ndata: {"c":2}\n\ndata: cut'
 )
 EVENTS = [
     Event("position", "7", {}),
     Event("history", "8", {"a": "ü"}),
-    Event("operation", None, [1]),
-    Event("message", "10", 1),
+    Event("operation", None, {"b": 1}),
+    Event("message", "10", {"c": 2}),
 ]
 
 
@@ -54,7 +55,17 @@ def test_events_are_the_same_in_whatever_pieces_they_come(cuts: list[int]) -> No
     assert [event for start, end in pairwise(edges) for event in reader.feed(STREAM[start:end])] == EVENTS
 
 
-@pytest.mark.parametrize("data", [b"data: {\n\n", b"data: \xff\n\n", b"event: \xff\n\n", b"<html>\ndata: x\n\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"data: {\n\n",
+        b"data: 5\n\n",
+        b"data: " + b"[" * 100_000 + b"\n\n",
+        b"data: \xff\n\n",
+        b"event: \xff\n\n",
+        b"<html>\ndata: x\n\n",
+    ],
+)
 def test_what_is_no_event_of_ours_is_told_apart(data: bytes) -> None:
     with pytest.raises(Garbled):
         Reader().feed(data)
