@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from daemon import given_file
 from daemon.misspelt import missing, unknown
+from daemon.shown import cut, kind, shown
 from reconcile.errors import ConfigError, CredentialAbsent, SecretAbsent, SettingsAtOdds
 from reconcile.given import SPAN_EXAMPLES, span_ms
 
@@ -27,15 +28,6 @@ _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GIVEN: Final = 'a secret as { env = "NAME" }, { credential = "NAME" } or { file = "PATH" }'
 #: Bytes of a file's name (NAME_MAX).
 _MAX_FILE_NAME: Final = 255
-#: What TOML calls its values.
-_KINDS: Final = {
-    bool: "true or false",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "a table",
-}
 #: Characters from which on a word of a PEM text is none of its frame ("-----BEGIN", "PRIVATE"). 16: arbitrary between.
 _PEM_WORD: Final = 16
 #: Characters of a text. 4,096: the longest path that Linux takes; no address or name is longer.
@@ -67,7 +59,7 @@ class Section:
         self._known: set[str] = set()
         if not isinstance(table, Mapping):
             # Its kind alone: who forgets the table around a secret may have put the secret itself here.
-            raise ConfigError(sources.file, path, _kind(table), "a table")
+            raise ConfigError(sources.file, path, kind(table), "a table")
         self._table = table
 
     def fault(self, key: str, found: str, expected: str) -> ConfigError:
@@ -90,7 +82,7 @@ class Section:
 
     def shown(self, value: Any) -> str:
         """A value as it may stand in an error: its text where that is short, else its type and beginning."""
-        return _shown(value)
+        return shown(value)
 
     def names(self) -> list[str]:
         """The keys that stand here, in the file's order."""
@@ -114,10 +106,10 @@ class Section:
         """A string of one line that is not empty; required where there is no default."""
         value = self._get(key, default, "a string")
         if not isinstance(value, str) or not value:
-            raise self.fault(key, _shown(value), "a string that is not empty")
+            raise self.fault(key, shown(value), "a string that is not empty")
         if not _is_text(value):
             expected = f"a string of at most {MAX_TEXT} characters, none of them a control character"
-            raise self.fault(key, _shown(value), expected)
+            raise self.fault(key, shown(value), expected)
         return value
 
     def text_or_none(self, key: str) -> str | None:
@@ -130,14 +122,14 @@ class Section:
         value = self._get(key, default, "a word")
         words = (default, *others)
         if value not in words or not isinstance(value, str):
-            raise self.fault(key, _shown(value), f"one of {', '.join(words)}")
+            raise self.fault(key, shown(value), f"one of {', '.join(words)}")
         return value
 
     def flag(self, key: str) -> bool:
         """True or false; false where the key is absent."""
         value = self._get(key, False, "true or false")
         if not isinstance(value, bool):
-            raise self.fault(key, _shown(value), "true or false")
+            raise self.fault(key, shown(value), "true or false")
         return value
 
     def texts(self, key: str) -> list[tuple[str, str]]:
@@ -156,10 +148,10 @@ class Section:
             return None
         values, expected = self._table[key], f"a list of some of {', '.join(known)}"
         if not isinstance(values, list):
-            raise self.fault(key, _kind(values), expected)
+            raise self.fault(key, kind(values), expected)
         for i, value in enumerate(values):
             if not isinstance(value, str) or value not in known:
-                raise self.fault(f"{key}[{i}]", _shown(value), f"one of {', '.join(known)}")
+                raise self.fault(f"{key}[{i}]", shown(value), f"one of {', '.join(known)}")
             if value in values[:i]:
                 raise self.fault(f"{key}[{i}]", f"{value} a second time", "each word once")
         return frozenset(values)
@@ -168,14 +160,14 @@ class Section:
         """A whole number above 0."""
         value = self._get(key, default, "a whole number above 0")
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MAX_NUMBER:
-            raise self.fault(key, _shown(value), "a whole number above 0")
+            raise self.fault(key, shown(value), "a whole number above 0")
         return value
 
     def number(self, key: str, default: float) -> float:
         """A number above 0."""
         value = self._get(key, default, "a number above 0")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_NUMBER:
-            raise self.fault(key, _shown(value), "a number above 0")
+            raise self.fault(key, shown(value), "a number above 0")
         return float(value)
 
     def duration_ms(self, key: str, default_ms: int | None) -> Any:
@@ -185,7 +177,7 @@ class Section:
             return default_ms
         span = span_ms(self._table[key])
         if span is None:
-            raise self.fault(key, _shown(self._table[key]), f"a duration such as {SPAN_EXAMPLES}")
+            raise self.fault(key, shown(self._table[key]), f"a duration such as {SPAN_EXAMPLES}")
         return span
 
     def size(self, key: str, default: str) -> int:
@@ -193,7 +185,7 @@ class Section:
         value = self._get(key, default, "a size")
         match = _SIZE.fullmatch(value) if isinstance(value, str) else None
         if match is None or int(match[1]) == 0:
-            raise self.fault(key, _shown(value), 'a size such as "64KiB", "1MiB" or "16GiB"')
+            raise self.fault(key, shown(value), 'a size such as "64KiB", "1MiB" or "16GiB"')
         return int(match[1]) * _UNITS_BYTES[match[2]]
 
     # ---- tables ----
@@ -334,7 +326,7 @@ class Section:
     def _fault(self, kind: type[F], key: str, found: str, expected: str) -> F:
         if found == "nothing":
             found += missing(key, set(self._table) - self._known)
-        return kind(self._sources.file, self._at(key), _cut(found, _MAX_FOUND), _cut(expected, _MAX_EXPECTED))
+        return kind(self._sources.file, self._at(key), cut(found, _MAX_FOUND), cut(expected, _MAX_EXPECTED))
 
     def refuse_unknown(self) -> None:
         """Refuse a key that nobody asked for, here and in every table below. Raises: ConfigError."""
@@ -377,25 +369,3 @@ def _pem_words(text: str) -> list[str]:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable()
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
-
-
-def _kind(value: Any) -> str:
-    return _KINDS.get(type(value), "a time")
-
-
-def _shown(value: Any) -> str:
-    """A value as it may stand in an error: its text where that is short, else its type and beginning.
-
-    Of a table or a list its kind alone: there may be a secret in it that was written where none belongs.
-    """
-    if isinstance(value, Mapping | list):
-        return _kind(value)
-    try:
-        text = repr(value)
-    except ValueError:  # a number of so many digits that Python does not write it
-        return f"{type(value).__name__} of very many digits"
-    return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}…"
