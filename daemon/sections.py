@@ -354,8 +354,7 @@ class Section:
 
 def _quoted(key: str) -> str:
     """A key as TOML quotes it, with all escaped that a terminal would obey (S37)."""
-    shown = json.dumps(key, ensure_ascii=False)
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in shown)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in json.dumps(key, ensure_ascii=False))
 
 
 def _only_item(value: Any) -> tuple[Any, Any]:
