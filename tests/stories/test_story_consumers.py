@@ -158,6 +158,9 @@ async def _live(home: Home, daemon: Actor, client: Client, followers: list[Reade
     await client.until_ready(daemon)
     had = [len(reader.seen) for reader in followers]
     ids = [await client.started() for _ in range(EACH_LIFE)]
+    # Killed between its mark and its send, a create is looked for until a person is asked: that is another story.
+    for name in ids:
+        await client.until_seen(name, lambda body: body["remote_job_id"] is not None)
     await _until(lambda: all(len(reader.seen) > before for reader, before in zip(followers, had, strict=True)))
     return ids
 
