@@ -86,7 +86,7 @@ async def test_story_three_server_errors_then_success(tmp_path: Path) -> None:
     async with behind_a_gate(home, world, gate), serving(home) as daemon, client_of(home) as client:
         await client.until_ready(daemon)
         operation_id = await client.started()
-        unread = await client.until_seen(operation_id, lambda body: "could not be read" in body["message"])
+        unread = await client.until_seen(operation_id, lambda body: "Reading the job" in body["message"])
         body = await client.end_of(operation_id)
         history = await client.history(operation_id)
         assert await daemon.stop() == 0
