@@ -50,7 +50,7 @@ TOLD = {
 NOT_RUN = {
     "python3 -m venv /opt/reconciled": "needs root and systemd: tests/systemd runs it in a booted machine",
     'sudo install -Dm600 -o "$USER" /var/lib/reconciled/api-token ~/.reconciled-token': "needs sudo and the unit",
-    "make test         # ruff, format, import contracts, mypy --strict, then every test; about a quarter of an hour": (
+    "make test         # ruff, format, import contracts, mypy --strict, then every test; under 20 minutes": (
         "would run this test in itself"
     ),
 }
