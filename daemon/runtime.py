@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import aiohttp
 import aiosqlite
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from reconcile.client import KEEPALIVE_SECONDS
 
 T = TypeVar("T")
 
@@ -120,6 +123,11 @@ def _ask(
         answer = fault if isinstance(fault, OSError) else OSError(str(fault))
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(answered.set_result, answer)
+
+
+def open_connector() -> aiohttp.BaseConnector:
+    """Connections to whoever is asked; how many there may be at once is each provider's own limit."""
+    return aiohttp.TCPConnector(keepalive_timeout=KEEPALIVE_SECONDS, limit=0)
 
 
 async def open_sqlite(database: str, *, uri: bool = False, factory: Any = None) -> Any:

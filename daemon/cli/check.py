@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-import aiohttp
-
 from daemon import probe
 from daemon.addresses import SocketPath
 from daemon.cli import exits
@@ -21,7 +19,7 @@ from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.peers import peers_of
 from daemon.probe import Finding, Told
-from daemon.runtime import SystemClock, SystemDice, TaskSupervisor
+from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_connector
 from daemon.shapes import clean
 from handlers.access import Token
 from reconcile.client import Client
@@ -143,7 +141,7 @@ def _webhooks_of(found: Findings, config: Config, name: str) -> str:
 async def _online(found: Findings, config: Config) -> int:
     clock, dice, log = SystemClock(), SystemDice(), make_log(Redactor(config.secrets))
     client = Client(
-        connector=lambda: aiohttp.TCPConnector(limit=0),
+        connector=open_connector,
         clock=clock,
         dice=dice,
         files=Files(config.state_dir, TaskSupervisor(log)),

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from daemon import demo
 from daemon.addresses import Listener
 from daemon.cli import exits
@@ -21,7 +19,7 @@ from daemon.document import DEFAULT_FILE, configuration_file
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.rooms import Seams
-from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_sqlite
+from daemon.runtime import SystemClock, SystemDice, TaskSupervisor, open_connector, open_sqlite
 from daemon.service import serve
 from daemon.shapes import clean
 from daemon.standin.scenarios import SCENARIOS
@@ -124,7 +122,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         supervisor=TaskSupervisor(log),
         meters=Counts(),
         opener=open_sqlite,
-        connector=lambda: aiohttp.TCPConnector(keepalive_timeout=4, limit=0),
+        connector=open_connector,
         log=log,
     )
     try:
