@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint real-peers crowd systemd clean
+.PHONY: demo test lint bench real-peers crowd systemd clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/reconciled demo
@@ -21,6 +21,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+# What it costs, beside a floor from the same run; needs wrk and a C compiler. Subjects and sizes: benchmarks/README.md.
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks $(SUBJECTS)
 
 # Batches on a real server that nobody here wrote; needs Python 3.12 for that server.
 real-peers: $(VENV)/.dev
