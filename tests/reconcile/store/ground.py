@@ -7,35 +7,37 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from daemon.runtime import open_sqlite
 from reconcile.chain import ChainedRow
 from reconcile.contract import Contract
-from reconcile.evidence import Accepted, Evidence, JobRead
 from reconcile.ingest import judge_by
-from reconcile.model import Change, Observation, Operation
-from reconcile.states import State
-from reconcile.store.claims import Claim, Claimed, ClaimWish
-from reconcile.store.events import EventRecord, HasRead
-from reconcile.store.evidence import Announce, Arrival, Judge
-from reconcile.store.kept import ObservationRecord, RequestRecord
+from reconcile.store.events import HasRead
+from reconcile.store.evidence import Announce, Judge
 from reconcile.store.schema import Opener
-from reconcile.store.starts import Started, StartRecord
-from reconcile.store.store import Store, open_store
+from reconcile.store.store import open_store
 from reconcile.store.writer import Done, Hooks
+from tests.conformance.owner import PATIENCE, WRITER, Edge, Owner
+from tests.conformance.owner import Killed as Killed
+from tests.conformance.owner import answers as answers
+from tests.conformance.owner import killed as killed
+from tests.conformance.owner import together as together
+from tests.conformance.values import LEASE as LEASE
+from tests.conformance.values import WITHOUT_JOB as WITHOUT_JOB
+from tests.conformance.values import accepted as accepted
+from tests.conformance.values import arrival as arrival
+from tests.conformance.values import event as event
+from tests.conformance.values import exchange as exchange
+from tests.conformance.values import operation as operation
+from tests.conformance.values import read as read
+from tests.conformance.values import record as record
 from tests.reconcile.chains import verify
-from tests.reconcile.rows import CONTRACT, NOW, in_state
+from tests.reconcile.rows import CONTRACT
 
-#: Seconds after which something that should have happened is held not to happen any more.
-PATIENCE: Final = 5.0
-LEASE: Final = 60_000
-WRITER: Final = "the writer"
-#: States of an operation that has no job yet.
-WITHOUT_JOB: Final = (State.CREATE_PENDING, State.CREATE_UNKNOWN, State.CREATE_UNRESOLVED)
 TABLES: Final = (
     "completion_claims",
     "deliveries",
@@ -62,56 +64,7 @@ TABLES: Final = (
 Dump = dict[str, list[tuple[Any, ...]]]
 
 
-class Killed(BaseException):
-    """The process ended here: no `except Exception` may take it for an answer of the database."""
-
-
-# ---- values ----
-
-
-def operation(n: int, state: State = State.OBSERVING, **over: Any) -> Operation:
-    """The n-th operation, with ids of its own; job_n is its job where it has one."""
-    own: dict[str, Any] = {"operation_id": f"op_{n}", "token": f"tok_{n}", "trace_id": f"{n:032x}"}
-    if state not in WITHOUT_JOB:
-        own["remote_job_id"] = f"job_{n}"
-    return in_state(state, **{**own, **over})
-
-
-def record(op: Operation, **over: Any) -> StartRecord:
-    """A start of `op` as a client would cause it."""
-    return replace(StartRecord(op, "client:ci", f"start:{op.operation_id}", "started"), **over)
-
-
-def event(event_id: str, word: str | None = "running", job: str | None = "job_1", **over: Any) -> EventRecord:
-    """A verified delivery that says `word` of `job`; its body differs with what it says."""
-    body = f"{event_id} {word} {job}".encode("utf-8", "surrogatepass")
-    given = EventRecord("test", event_id, body.hex(), body, NOW, 0.0, Observation(word, remote_job_id=job))
-    return replace(given, **over)
-
-
-def arrival(n: int, evidence: Evidence, **over: Any) -> Arrival:
-    """Evidence for the n-th operation, gained without a lease unless `fence` is given."""
-    given = Arrival(f"op_{n}", evidence, "worker", "observation:obs", NOW, 0.0)
-    return replace(given, **over)
-
-
-def exchange(name: str, observation: Observation | None = None) -> dict[str, Any]:
-    """The records of one request and of what it showed, as `arrival` takes them."""
-    return {
-        "requests": (RequestRecord(f"req_{name}", "status", 1, NOW - 5, NOW, 200, None, None, "key"),),
-        "observation": ObservationRecord(f"obs_{name}", "status", b'{"raw": true}', observation),
-        "cause": f"observation:obs_{name}",
-    }
-
-
-def read(word: str | None, n: int = 1, **over: Any) -> JobRead:
-    """A read of the n-th job that says `word`."""
-    return JobRead(Observation(word, remote_job_id=f"job_{n}", **over))
-
-
-def accepted(job: str, word: str | None = None) -> Accepted:
-    """A create answer that names `job`."""
-    return Accepted(Observation(word, remote_job_id=job))
+# ---- fault points ----
 
 
 def database_error(code: int) -> sqlite3.OperationalError:
@@ -119,9 +72,6 @@ def database_error(code: int) -> sqlite3.OperationalError:
     error = sqlite3.OperationalError(f"simulated error {code}")
     error.sqlite_errorcode = code
     return error
-
-
-# ---- fault points ----
 
 
 class Gate:
@@ -171,6 +121,41 @@ def setting(pragma: str) -> Callable[[sqlite3.Connection], None]:
         connection.execute(f"PRAGMA {pragma}").fetchall()
 
     return change
+
+
+@dataclass(frozen=True)
+class HookFaults:
+    """The faults that a test of any store can ask for, at SQLite's commit."""
+
+    hooks: Hooks
+
+    def kill(self, edge: Edge, *, commit: int = 1) -> None:
+        """The process ends at one edge of a commit."""
+        left = [commit]
+
+        def hook(_: sqlite3.Connection) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+
+        self._set(edge, hook)
+
+    def refuse(self) -> None:
+        """The disk is full at the next commit."""
+        self.hooks.before_commit = raising(database_error(sqlite3.SQLITE_FULL))
+
+    def lose(self, edge: Edge) -> None:
+        """The disk fails at the next commit."""
+        self._set(edge, raising(database_error(sqlite3.SQLITE_IOERR)))
+
+    def hold(self, edge: Edge) -> Gate:
+        """The next commit waits."""
+        gate = Gate()
+        self._set(edge, gate)
+        return gate
+
+    def _set(self, edge: Edge, hook: Callable[[sqlite3.Connection], None]) -> None:
+        setattr(self.hooks, f"{edge}_commit", hook)
 
 
 class Statements:
@@ -230,16 +215,12 @@ def dump(path: Path, *tables: str) -> Dump:
 # ---- the store ----
 
 
-@dataclass
-class Ground:
-    """One open store, and what its commits told."""
+@dataclass(kw_only=True)
+class Ground(Owner):
+    """An owner whose file can be looked at."""
 
     path: Path
-    store: Store
     hooks: Hooks
-    writer: "asyncio.Task[None]"
-    heard: list[list[Done]] = field(default_factory=list)
-    _fault_was_seen: bool = False
 
     def look(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """As the function of that name."""
@@ -262,43 +243,6 @@ class Ground:
             row = connection.execute(sql, (f"op_{n}",)).fetchone()
             return dict(row) if row is not None else {}
 
-    async def start(self, *operations: Operation) -> None:
-        """Put operations as they are into the file."""
-        for answer in await together(*(self.store.start(record(op)) for op in operations)):
-            assert isinstance(answer, Started), answer
-
-    async def get(self, n: int = 1) -> Operation:
-        """The n-th operation as it stands."""
-        op = await self.store.get(f"op_{n}")
-        assert op is not None
-        return op
-
-    async def apply(self, n: int, evidence: Evidence, **over: Any) -> Change:
-        """Bring evidence to the n-th operation."""
-        change: Change = await self.store.apply(arrival(n, evidence, **over))
-        return change
-
-    async def claim(self, owner: str = "A", *, now: int = NOW, room: int = 10, provider: str = "test") -> Claimed:
-        """Claim due rows of one provider."""
-        return await self.store.claim(ClaimWish(owner, now, LEASE, {provider: room}))
-
-    async def claim_one(self, owner: str = "A", *, now: int = NOW) -> Claim:
-        """Claim the one row that is due."""
-        claimed = await self.claim(owner, now=now)
-        assert len(claimed.claims) == 1
-        return claimed.claims[0]
-
-    async def history(self, n: int = 1) -> list[tuple[str, str | None]]:
-        """The n-th operation's history as (kind, to_state)."""
-        return [(row.kind, row.to_state) for row in await self.store.history(f"op_{n}")]
-
-    async def fault(self) -> BaseException | None:
-        """Wait until the writer's loop has ended, and say with what."""
-        self._fault_was_seen = True
-        done, _ = await asyncio.wait({self.writer}, timeout=PATIENCE)
-        assert done, "the writer's loop goes on"
-        return None if self.writer.cancelled() else self.writer.exception()
-
     def check_chains(self) -> None:
         """That every operation's history is whole and ends where its row says, and positions have no gap."""
         sql = (
@@ -313,16 +257,9 @@ class Ground:
         assert positions == list(range(1, len(positions) + 1))
 
     async def end(self) -> None:
-        """Stop, let what waits be committed, close; a fault of the writer that no test asked for is raised."""
+        """As of any owner; a fault point that was never reached is taken away."""
         self.hooks.before_begin = self.hooks.before_commit = self.hooks.after_commit = None
-        self.store.stop()
-        done, _ = await asyncio.wait({self.writer}, timeout=PATIENCE)
-        if not done:
-            self.writer.cancel()
-        await self.store.close()
-        assert done, "the writer's loop did not end"
-        if not (self._fault_was_seen or self.writer.cancelled()) and (fault := self.writer.exception()):
-            raise fault
+        await super().end()
 
 
 @contextlib.asynccontextmanager
@@ -352,42 +289,15 @@ async def opened(
         announce=announce,
         hooks=hooks,
     )
-    ground = Ground(path, store, hooks, asyncio.create_task(store.run(), name=WRITER), heard)
+    ground = Ground(
+        store=store,
+        writer=asyncio.create_task(store.run(), name=WRITER),
+        faults=HookFaults(hooks),
+        heard=heard,
+        path=path,
+        hooks=hooks,
+    )
     try:
         yield ground
     finally:
         await ground.end()
-
-
-async def together(*writes: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Hand in all writes before the writer looks, and give each one's result or exception, in order."""
-    tasks = [asyncio.create_task(write) for write in writes]
-    return await answers(tasks)
-
-
-async def answers(tasks: "Sequence[asyncio.Task[Any]]") -> list[Any]:
-    """Each task's result or exception; a task that is never answered fails the test and is thrown away."""
-    ends = asyncio.get_running_loop().time() + PATIENCE
-    waiting = set(tasks)
-    while waiting and asyncio.get_running_loop().time() < ends:
-        done, waiting = await asyncio.wait(waiting, timeout=0.5)
-        if not done and WRITER not in {task.get_name() for task in asyncio.all_tasks()}:
-            break  # nobody is left who could answer
-    for task in waiting:
-        task.cancel()
-    assert not waiting, f"{len(waiting)} of {len(tasks)} callers were never answered"
-    return [task.exception() or task.result() for task in tasks]
-
-
-async def killed(ground: Ground, *writes: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Hand in writes whose batch kills the process, see it die, and give what callers were told before that."""
-    tasks = [asyncio.create_task(write) for write in writes]
-    fault = await ground.fault()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    told = [task.result() for task in tasks if task.done() and not task.exception()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    assert isinstance(fault, Killed), fault
-    return told

@@ -1,31 +1,21 @@
-"""Evidence: decided on the row as it stands, written whole or not at all, and guarded by the fence of the lease."""
+"""Evidence: decided on the row as it stands, written whole or not at all. Its fences: tests/conformance."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reconcile.errors import WriteRefused
 from reconcile.evidence import (
-    AboutToSend,
     CancelAsked,
-    CollectFailed,
-    CreateNotAccepted,
-    CreateUnknown,
     DeadlinePassed,
     Evidence,
-    FinishedAtOnce,
-    JobGone,
     ReadFailed,
-    StepDone,
 )
 from reconcile.model import Change, Observation, Progress
 from reconcile.states import State
 from tests.reconcile.rows import BASE, CONTRACT, DAY, MINUTE, NOW
 from tests.reconcile.store.ground import (
-    LEASE,
-    Ground,
     Killed,
     Statements,
     accepted,
@@ -280,190 +270,3 @@ async def test_a_job_of_an_operation_that_was_given_up_can_be_taken(path: Path) 
         await ground.apply(1, DeadlinePassed("attention"), at=NOW + 7 * DAY)
         change = await ground.apply(2, accepted("job_1"))
         assert change.operation.remote_job_id == "job_1"
-
-
-# ---- leases ----
-
-
-async def test_an_answer_releases_its_row(path: Path) -> None:
-    async with opened(path) as ground:
-        await ground.start(operation(1))
-        claim = await ground.claim_one()
-        await ground.apply(1, read("running"), fence=claim.fence)
-        row = ground.schedule()
-        assert (row["lease_owner"], row["lease_until"], row["fence"]) == (None, None, claim.fence)
-
-
-async def test_an_answer_in_the_middle_of_an_action_keeps_the_lease(path: Path) -> None:
-    async with opened(path) as ground:
-        await ground.start(operation(1, S.CREATE_PENDING))
-        claim = await ground.claim_one()
-        await ground.apply(1, StepDone("upload", "file-1"), fence=claim.fence, holds=True)
-        row = ground.schedule()
-        assert (row["lease_owner"], row["lease_until"], row["mark_at"]) == ("A", NOW + LEASE, NOW)
-        change = await ground.apply(1, accepted("job_1", "running"), fence=claim.fence)
-        assert change.operation.state is S.OBSERVING
-        assert ground.schedule()["lease_owner"] is None
-        assert ground.schedule()["mark_at"] is None
-
-
-async def test_what_needs_no_lease_does_not_end_another_s(path: Path) -> None:
-    async with opened(path) as ground:
-        await ground.start(operation(1))
-        claim = await ground.claim_one()
-        change = await ground.apply(1, CANCEL_ASKED, at=NOW + 5)
-        assert change.operation.state is S.CANCEL_REQUESTED
-        row = ground.schedule()
-        assert (row["lease_owner"], row["fence"]) == ("A", claim.fence)
-        await ground.apply(1, read("running"), fence=claim.fence, at=NOW + 9)
-        row = ground.schedule()
-        assert row["lease_owner"] is None
-        assert row["due_at"] <= NOW + 9, "the cancel that came during the read was put off"
-
-
-async def _taken_over(ground: Ground, state: State = S.OBSERVING, **over: Any) -> tuple[int, int]:
-    """Operation 1, leased by A, whose lease ran out, and now by B; gives both fences."""
-    await ground.start(operation(1, state, **over))
-    old = await ground.claim_one("A")
-    new = await ground.claim_one("B", now=NOW + LEASE)
-    return old.fence, new.fence
-
-
-LATE = NOW + LEASE + 5
-
-
-@pytest.mark.parametrize(
-    ("state", "evidence"),
-    [
-        (S.OBSERVING, read("done")),
-        (S.OBSERVING, read("running")),
-        (S.OBSERVING, ReadFailed("http_500")),
-        (S.OBSERVING, JobGone()),
-        (S.CREATE_PENDING, AboutToSend()),
-        (S.CREATE_PENDING, StepDone("upload", "file-1")),
-        (S.CREATE_PENDING, CreateUnknown("timeout")),
-        (S.CREATE_PENDING, CreateNotAccepted("http_429")),
-        (S.RESULT_COLLECTING, CollectFailed("http_500", is_final=True)),
-        (S.RESULT_TIMED_OUT, DeadlinePassed("attention")),
-    ],
-)
-async def test_an_action_of_an_owner_that_lost_its_lease_is_refused_and_recorded(
-    path: Path, state: State, evidence: Evidence
-) -> None:
-    async with opened(path) as ground:
-        old, new = await _taken_over(ground, state)
-        before, row = await ground.get(), ground.schedule()
-        change = await ground.apply(1, evidence, fence=old, at=LATE, **exchange("late"))
-        after, now = await ground.get(), ground.schedule()
-        assert replace(after, seq=before.seq, head=before.head, schedule=before.schedule) == before
-        assert change.operation.state is state
-        assert [entry.kind for entry in change.entries] == ["refused"]
-        assert await ground.history() == [("move", state.value), ("refused", None)]
-        assert (await ground.store.history("op_1"))[-1].cause == "observation:obs_late"
-        (seen,) = await ground.store.observations("op_1")
-        assert seen.observation_id == "obs_late"
-        assert ground.look("SELECT request_id FROM requests") == [("req_late",)]
-        untouched = ("lease_owner", "lease_until", "fence", "polls", "errors", "gone_reads", "mark_at")
-        assert {name: now[name] for name in untouched} == {name: row[name] for name in untouched}
-        assert now["fence"] == new
-        ground.check_chains()
-
-
-async def test_facts_of_a_lost_lease_are_kept_with_the_version_of_the_contract_too(path: Path) -> None:
-    async with opened(path) as ground:
-        old, _ = await _taken_over(ground, contract_version=6)
-        await ground.apply(1, read("done"), fence=old, at=LATE, **exchange("late", Observation("done")))
-        (seen,) = await ground.store.observations("op_1")
-        assert seen.contract_version == CONTRACT.version
-
-
-async def test_facts_of_a_lost_lease_make_the_row_due_again_after_the_answer_under_way(path: Path) -> None:
-    async with opened(path) as ground:
-        old, new = await _taken_over(ground)
-        await ground.apply(1, read("done"), fence=old, at=LATE)
-        await ground.apply(1, read("running"), fence=new, at=LATE + 5)
-        assert ground.schedule()["due_at"] <= LATE + 5
-        assert (await ground.get()).state is S.OBSERVING
-
-
-@pytest.mark.parametrize("evidence", [accepted("job_1", "running"), FinishedAtOnce(Observation("done", "job_1"))])
-async def test_a_job_id_is_kept_although_its_finder_lost_the_lease(path: Path, evidence: Evidence) -> None:
-    async with opened(path) as ground:
-        old, new = await _taken_over(ground, S.CREATE_PENDING)
-        change = await ground.apply(1, evidence, fence=old, at=LATE, **exchange("late"))
-        assert change.operation.remote_job_id == "job_1"
-        op = await ground.get()
-        assert op.remote_job_id == "job_1"
-        assert op.state in (S.OBSERVING, S.RESULT_COLLECTING)
-        row = ground.schedule()
-        assert (row["lease_owner"], row["fence"]) == ("B", new), "the new owner lost its lease"
-        await ground.apply(1, CreateUnknown("timeout"), fence=new, at=LATE + 5)
-        assert (await ground.get()).remote_job_id == "job_1"
-        assert ground.schedule()["due_at"] <= LATE + 5
-        ground.check_chains()
-
-
-async def test_two_owners_that_each_bring_a_job_id_are_a_contract_violation_with_both(path: Path) -> None:
-    async with opened(path) as ground:
-        old, new = await _taken_over(ground, S.CREATE_PENDING)
-        await together(
-            ground.store.apply(arrival(1, accepted("job_a"), fence=old, at=LATE)),
-            ground.store.apply(arrival(1, accepted("job_b"), fence=new, at=LATE)),
-        )
-        op = await ground.get()
-        assert op.state is S.CONTRACT_VIOLATION
-        assert op.remote_job_id == "job_a"
-        assert op.candidates == ("job_b",)
-        ground.check_chains()
-
-
-@pytest.mark.parametrize("lost_by", ["answered", "released", "never leased"])
-async def test_a_fence_without_a_lease_is_outdated(path: Path, lost_by: str) -> None:
-    async with opened(path) as ground:
-        await ground.start(operation(1))
-        fence = 0
-        if lost_by != "never leased":
-            fence = (await ground.claim_one()).fence
-        if lost_by == "answered":
-            await ground.apply(1, read("running"), fence=fence)
-        if lost_by == "released":
-            assert await ground.store.release_all() == 1
-        change = await ground.apply(1, read("done"), fence=fence, at=NOW + 1)
-        assert change.operation.state is S.OBSERVING
-        assert [entry.kind for entry in change.entries] == ["refused"]
-        row = ground.schedule()
-        assert row["due_at"] <= NOW + 1, "what it may have seen is not read again"
-        assert row["lease_owner"] is None
-
-
-async def test_a_second_answer_under_one_lease_is_outdated_in_the_same_batch_too(path: Path) -> None:
-    async with opened(path) as ground:
-        await ground.start(operation(1))
-        claim = await ground.claim_one()
-        first, second = await together(
-            ground.store.apply(arrival(1, read("running"), fence=claim.fence)),
-            ground.store.apply(arrival(1, read("done"), fence=claim.fence)),
-        )
-        assert first.entries == ()
-        assert [entry.kind for entry in second.entries] == ["refused"]
-        assert (await ground.get()).state is S.OBSERVING
-
-
-async def test_a_lease_that_ran_out_but_was_not_taken_over_still_acts(path: Path) -> None:
-    async with opened(path) as ground:
-        await ground.start(operation(1))
-        claim = await ground.claim_one()
-        change = await ground.apply(1, read("done"), fence=claim.fence, at=NOW + 5 * LEASE)
-        assert change.operation.state is S.RESULT_COLLECTING
-
-
-async def test_facts_of_a_lost_lease_do_not_bring_an_ended_operation_back(path: Path) -> None:
-    async with opened(path) as ground:
-        old, new = await _taken_over(ground)
-        await together(
-            ground.store.apply(arrival(1, read("failed"), fence=new, at=LATE)),
-            ground.store.apply(arrival(1, read("done"), fence=old, at=LATE)),
-        )
-        assert (await ground.get()).state is S.FAILED
-        assert ground.schedule() == {}
-        ground.check_chains()
