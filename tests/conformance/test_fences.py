@@ -111,8 +111,8 @@ async def test_an_action_of_an_owner_that_lost_its_lease_is_refused_and_recorded
         assert seen.observation_id == "obs_late"
         (sent,) = (await owner.store.grounds(["op_1"]))["op_1"].requests
         assert sent.request_id == "req_late"
-        due = {"due_at": before.schedule.due_at, "priority": before.schedule.priority}
-        assert replace(after.schedule, **due) == before.schedule
+        due_at, priority = before.schedule.due_at, before.schedule.priority
+        assert replace(after.schedule, due_at=due_at, priority=priority) == before.schedule
         assert await owner.keeps("B", new, until=NOW + 2 * LEASE)
         assert (await owner.claim("C", now=LATE)).next_expiry == NOW + 2 * LEASE
         await check_record(owner)

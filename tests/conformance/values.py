@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from reconcile.evidence import Accepted, Evidence, JobRead
-from reconcile.model import Observation, Operation
+from reconcile.ingest import judge_by
+from reconcile.model import Change, Observation, Operation
 from reconcile.states import State
 from reconcile.store.events import EventRecord
-from reconcile.store.evidence import Arrival
+from reconcile.store.evidence import Arrival, Judge
 from reconcile.store.kept import ObservationRecord, RequestRecord
 from reconcile.store.starts import StartRecord
-from tests.reconcile.rows import NOW, in_state
+from tests.reconcile.rows import CONTRACT, NOW, in_state
 
 #: A lease of the tests, ms.
 LEASE: Final = 60_000
@@ -63,3 +64,15 @@ def read(word: str | None, n: int = 1, **over: Any) -> JobRead:
 def accepted(job: str, word: str | None = None) -> Accepted:
     """A create answer that names `job`."""
     return Accepted(Observation(word, remote_job_id=job))
+
+
+def judge_that_fails_for(operation_id: str, fault: BaseException) -> Judge:
+    """Decides as always, and raises `fault` where one operation is concerned."""
+    judge = judge_by(lambda _: CONTRACT)
+
+    def failing(op: Operation, given: Arrival) -> Change:
+        if op.operation_id == operation_id:
+            raise fault
+        return judge(op, given)
+
+    return failing

@@ -9,16 +9,14 @@ from typing import Any, Final
 
 import pytest
 
-from reconcile.errors import KeyReused, StoreBroken, StoreBusy, WriteRefused
-from reconcile.ingest import judge_by
-from reconcile.model import Change, Entry, EntryKind, Operation
+from reconcile.errors import StoreBroken, StoreBusy, WriteRefused
 from reconcile.states import State
 from reconcile.store.claims import ClaimWish, Renewal
-from reconcile.store.evidence import Arrival
 from reconcile.store.items import Absentees, Doubled, ItemRow, ItemSlice
 from reconcile.store.starts import SubmittedItem
 from reconcile.store.writer import MAX_BATCH
-from tests.reconcile.rows import CONTRACT, NOW
+from tests.conformance.values import judge_that_fails_for
+from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import (
     LEASE,
     Gate,
@@ -78,20 +76,6 @@ async def test_writes_of_every_kind_that_wait_are_committed_in_one_transaction(p
         assert ground.one("SELECT count(*) FROM events") == 40
 
 
-async def test_what_arrives_while_a_commit_runs_shares_the_next_one(path: Path) -> None:
-    gate = Gate()
-    async with opened(path) as ground:
-        ground.hooks.before_commit = gate
-        first = asyncio.create_task(ground.store.start(record(operation(1))))
-        await gate.reached()
-        rest = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(50)]
-        await asyncio.sleep(0)
-        gate.open()
-        await answers([first, *rest])
-        assert ground.store.commits == 2
-        assert [len(done) for done in ground.heard] == [1, 50]
-
-
 async def test_a_transaction_takes_no_more_writes_than_its_cap(path: Path) -> None:
     async with opened(path) as ground:
         results = await together(*(ground.store.receive(event(f"evt_{n}")) for n in range(2 * MAX_BATCH + 1)))
@@ -99,50 +83,7 @@ async def test_a_transaction_takes_no_more_writes_than_its_cap(path: Path) -> No
         assert [len(done) for done in ground.heard] == [MAX_BATCH, MAX_BATCH, 1]
 
 
-async def test_the_callers_hear_their_own_results_in_the_order_of_their_writes(path: Path) -> None:
-    async with opened(path) as ground:
-        results = await together(*(ground.store.start(record(operation(n))) for n in range(100)))
-        assert [started.operation.operation_id for started in results] == [f"op_{n}" for n in range(100)]
-
-
 # ---- answered after the commit ----
-
-
-async def test_nobody_is_answered_and_nothing_is_seen_before_the_commit(path: Path) -> None:
-    gate = Gate()
-    async with opened(path) as ground:
-        ground.hooks.before_commit = gate
-        tasks = [asyncio.create_task(ground.store.start(record(operation(n)))) for n in range(20)]
-        await gate.reached()
-        await asyncio.sleep(0)
-        assert not any(task.done() for task in tasks)
-        assert ground.heard == []
-        assert look(path, "SELECT count(*) FROM operations") == [(0,)]
-        gate.open()
-        await answers(tasks)
-
-
-async def test_every_caller_finds_its_row_in_the_file_when_it_is_answered(path: Path) -> None:
-    async with opened(path) as ground:
-
-        async def write_and_look(n: int) -> Any:
-            await ground.store.receive(event(f"evt_{n}"))
-            return look(path, "SELECT count(*) FROM events WHERE event_id = ?", f"evt_{n}")
-
-        assert await together(*(write_and_look(n) for n in range(30))) == [[(1,)]] * 30
-
-
-async def test_the_commit_is_told_of_before_the_callers_are_answered(path: Path) -> None:
-    order: list[str] = []
-
-    async with opened(path, on_done=lambda done: order.append(f"{len(done)} outcomes")) as ground:
-
-        async def write(n: int) -> None:
-            await ground.store.receive(event(f"evt_{n}"))
-            order.append(f"caller {n}")
-
-        await together(write(0), write(1))
-    assert order == ["2 outcomes", "caller 0", "caller 1"]
 
 
 # ---- neighbours of a bad write (N41) ----
@@ -369,93 +310,6 @@ async def test_a_bad_write_on_its_own_leaves_the_file_as_it_was(path: Path, kind
         assert ground.dump() == before
 
 
-async def test_a_bad_write_of_one_kind_harms_no_other_kind(path: Path) -> None:
-    async with opened(path) as ground:
-        await _four_open(ground)
-        refused, new, started, busy = await together(
-            ground.store.receive(event(HALF)),
-            ground.store.receive(event("evt_1")),
-            ground.store.start(record(operation(10))),
-            ground.store.start(record(operation(11, token="tok_1"))),
-        )
-        assert type(refused) is type(busy) is WriteRefused
-        assert new == "new"
-        assert started.is_new
-        assert ground.store.commits == 2
-
-
-async def test_an_answer_that_is_a_no_of_our_own_reaches_its_caller_as_it_is(path: Path) -> None:
-    async with opened(path) as ground:
-        await together(ground.store.start(record(operation(1), client_key="k", content="a")))
-        one, reused, two = await together(
-            ground.store.start(record(operation(2))),
-            ground.store.start(record(operation(3), client_key="k", content="b")),
-            ground.store.start(record(operation(4))),
-        )
-        assert type(reused) is KeyReused
-        assert reused.operation_id == "op_1"
-        assert one.is_new
-        assert two.is_new
-
-
-async def test_repeats_are_counted_once_although_a_bad_neighbour_made_the_set_run_twice(path: Path) -> None:
-    async with opened(path) as ground:
-        await ground.start(operation(1))
-        results = await together(
-            *(ground.store.receive(event("evt_1")) for _ in range(3)), ground.store.receive(event(HALF))
-        )
-        assert results[:3] == ["new", "duplicate", "duplicate"]
-        assert ground.look("SELECT event_id, duplicates FROM events") == [("evt_1", 2)]
-
-
-def _judge_that_fails_for(operation_id: str, fault: BaseException) -> Callable[[Operation, Arrival], Change]:
-    judge = judge_by(lambda _: CONTRACT)
-
-    def failing(op: Operation, given: Arrival) -> Change:
-        if op.operation_id == operation_id:
-            raise fault
-        return judge(op, given)
-
-    return failing
-
-
-@pytest.mark.parametrize("fault", [RuntimeError("boom"), AssertionError(), RecursionError(), ZeroDivisionError()])
-async def test_a_decision_that_raises_is_refused_alone(path: Path, fault: Exception) -> None:
-    async with opened(path, judge=_judge_that_fails_for("op_2", fault)) as ground:
-        await ground.start(operation(1), operation(2), operation(3))
-        before = await ground.get(2)
-        one, refused, three = await together(*(ground.store.apply(arrival(n, read("done", n))) for n in (1, 2, 3)))
-        assert type(refused) is WriteRefused
-        assert refused.__cause__ is fault
-        assert one.operation.state is three.operation.state is State.RESULT_COLLECTING
-        assert await ground.get(2) == before
-        ground.check_chains()
-
-
-async def test_an_event_whose_decision_raises_is_refused_alone_and_not_kept(path: Path) -> None:
-    async with opened(path, judge=_judge_that_fails_for("op_2", RuntimeError("boom"))) as ground:
-        await ground.start(operation(1), operation(2, State.RESULT_COLLECTING))
-        new, refused = await together(
-            ground.store.receive(event("evt_1")), ground.store.receive(event("evt_2", job="job_2"))
-        )
-        assert new == "new"
-        assert type(refused) is WriteRefused
-        assert ground.look("SELECT event_id FROM events") == [("evt_1",)]
-
-
-async def test_a_decision_that_moves_where_no_arrow_leads_is_never_written(path: Path) -> None:
-    def judge(op: Operation, given: Arrival) -> Change:
-        entry = Entry(EntryKind.MOVE, State.OBSERVING, State.SUCCEEDED, given.cause, "skipped collection")
-        return Change(replace(op, state=State.SUCCEEDED, completed_at=NOW), (entry,))
-
-    async with opened(path, judge=judge) as ground:
-        await ground.start(operation(1))
-        before = ground.dump()
-        (refused,) = await together(ground.store.apply(arrival(1, read("done"))))
-        assert type(refused) is WriteRefused
-        assert ground.dump() == before
-
-
 # ---- the batch is lost as a whole ----
 
 
@@ -650,7 +504,7 @@ async def test_an_error_of_the_disk_breaks_the_store_for_everyone(path: Path, co
 
 async def test_an_error_of_the_disk_inside_a_set_breaks_the_store_and_is_no_fault_of_one_write(path: Path) -> None:
     fault = database_error(sqlite3.SQLITE_IOERR_WRITE)
-    async with opened(path, judge=_judge_that_fails_for("op_2", fault)) as ground:
+    async with opened(path, judge=judge_that_fails_for("op_2", fault)) as ground:
         await ground.start(operation(1), operation(2))
         before = ground.dump()
         results = await together(*(ground.store.apply(arrival(n, read("done", n))) for n in (1, 2)))
@@ -659,46 +513,7 @@ async def test_an_error_of_the_disk_inside_a_set_breaks_the_store_and_is_no_faul
         assert ground.dump() == before
 
 
-async def test_after_a_break_the_file_alone_says_what_was_written(path: Path) -> None:
-    async with opened(path) as ground:
-        ground.hooks.after_commit = raising(database_error(sqlite3.SQLITE_IOERR_FSYNC))
-        assert _all_are(await together(ground.store.receive(event("evt_1"))), StoreBroken)
-        await ground.fault()
-    async with opened(path) as ground:
-        assert await ground.store.receive(event("evt_1")) == "duplicate"
-        assert ground.one("PRAGMA integrity_check") == "ok"
-
-
 # ---- nobody is left waiting ----
-
-
-async def test_a_caller_that_goes_away_during_the_batch_takes_nobody_with_it(path: Path) -> None:
-    gate = Gate()
-    async with opened(path) as ground:
-        ground.hooks.before_commit = gate
-        tasks = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(3)]
-        await gate.reached()
-        tasks[1].cancel()
-        gate.open()
-        await asyncio.wait({tasks[1]})
-        assert tasks[1].cancelled()
-        assert await answers([tasks[0], tasks[2]]) == ["new", "new"]
-        assert ground.one("SELECT count(*) FROM events") == 3
-        assert await ground.store.receive(event("evt_1")) == "duplicate"
-
-
-async def test_a_caller_that_goes_away_before_its_batch_takes_nobody_with_it(path: Path) -> None:
-    gate = Gate()
-    async with opened(path) as ground:
-        ground.hooks.before_commit = gate
-        first = asyncio.create_task(ground.store.receive(event("evt_0")))
-        await gate.reached()
-        tasks = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in (1, 2, 3)]
-        await asyncio.sleep(0)
-        tasks[1].cancel()
-        gate.open()
-        assert await answers([first, tasks[0], tasks[2]]) == ["new", "new", "new"]
-        assert await ground.store.receive(event("evt_4")) == "new"
 
 
 async def test_a_caller_that_goes_away_from_a_failing_batch_takes_nobody_with_it(path: Path) -> None:
@@ -716,51 +531,6 @@ async def test_a_caller_that_goes_away_from_a_failing_batch_takes_nobody_with_it
         gate.open()
         assert _all_are(await answers(tasks[1:]), StoreBusy)
         assert await ground.store.receive(event("evt_0")) == "new"
-
-
-async def test_stopping_commits_what_waits_and_takes_nothing_more(path: Path) -> None:
-    gate = Gate()
-    async with opened(path) as ground:
-        ground.hooks.before_commit = gate
-        first = asyncio.create_task(ground.store.receive(event("first")))
-        await gate.reached()
-        queued = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(MAX_BATCH + 88)]
-        await asyncio.sleep(0)
-        ground.store.stop()
-        assert not ground.store.is_writable
-        (late,) = await together(ground.store.receive(event("late")))
-        assert type(late) is StoreBusy
-        gate.open()
-        assert set(await answers([first, *queued])) == {"new"}
-        assert await ground.fault() is None
-        assert ground.one("SELECT count(*) FROM events") == MAX_BATCH + 89
-        (late,) = await together(ground.store.receive(event("later still")))
-        assert type(late) is StoreBusy
-
-
-async def test_stopping_an_idle_store_ends_its_loop(path: Path) -> None:
-    async with opened(path) as ground:
-        ground.store.stop()
-        assert await ground.fault() is None
-
-
-async def test_closing_commits_what_waits_before_the_file_is_let_go(path: Path) -> None:
-    gate = Gate()
-    async with opened(path) as ground:
-        ground.hooks.before_commit = gate
-        first = asyncio.create_task(ground.store.receive(event("first")))
-        await gate.reached()
-        queued = [asyncio.create_task(ground.store.receive(event(f"evt_{n}"))) for n in range(3)]
-        await asyncio.sleep(0)
-        closing = asyncio.create_task(ground.store.close())
-        await asyncio.sleep(0)
-        (late,) = await together(ground.store.receive(event("late")))
-        assert type(late) is StoreBusy
-        gate.open()
-        assert await answers([first, *queued]) == ["new"] * 4
-        assert await answers([closing]) == [None]
-        assert await ground.fault() is None
-        assert look(path, "SELECT count(*) FROM events") == [(4,)]
 
 
 @pytest.mark.parametrize("edge", ["before_begin", "before_commit", "after_commit"])
@@ -782,18 +552,6 @@ async def test_a_loop_that_is_cancelled_leaves_nobody_waiting_and_tells_nobody_o
         assert type(in_hand) is StoreBroken or (in_hand == "new" and edge == "after_commit")
         (late,) = await together(ground.store.receive(event("late")))
         assert isinstance(late, StoreBroken | StoreBusy)
-
-
-async def test_a_listener_that_raises_leaves_no_caller_waiting(path: Path) -> None:
-    def on_done(_: Any) -> None:
-        raise RuntimeError("the meter is broken")
-
-    async with opened(path, on_done=on_done) as ground:
-        first, second = await together(ground.store.receive(event("evt_1")), ground.store.receive(event("evt_2")))
-        assert (first, second) == ("new", "new")
-        await together(ground.store.receive(event("evt_3")))
-        ground.store.stop()
-        await ground.fault()
 
 
 @pytest.mark.parametrize("edge", ["before_begin", "before_commit", "after_commit"])
