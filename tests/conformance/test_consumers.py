@@ -7,6 +7,7 @@ import pytest
 
 from reconcile.callback import CallbackEvent, Fate
 from reconcile.errors import WriteRefused
+from reconcile.history_row import HistoryRow
 from reconcile.intents import CallbackWish
 from reconcile.model import Operation, UnixMs
 from reconcile.states import TERMINAL, State
@@ -39,7 +40,7 @@ async def test_pages_after_a_position_lead_through_all_history_once(place: Place
             await _ended(owner, n)
         whole = await owner.store.consumers.history_of_all(after=0)
         assert [row.position for row in whole] == list(range(1, 11))
-        seen = []
+        seen: list[HistoryRow] = []
         while some := await owner.store.consumers.history_of_all(after=seen[-1].position if seen else 0, limit=page):
             assert len(some) <= page
             seen += some

@@ -10,7 +10,7 @@ from reconcile.states import State
 from reconcile.store.starts import Started, SubmittedItem
 from tests.conformance.owner import Owner, Place, killed, together
 from tests.conformance.record import check_record, everything, operations
-from tests.conformance.values import HALF, operation, read, record
+from tests.conformance.values import HALF, accepted, operation, read, record
 from tests.reconcile.rows import DAY, NOW
 
 S = State
@@ -207,6 +207,27 @@ async def test_a_job_of_the_same_name_at_another_provider_is_another_job(place: 
         await owner.start(operation(1))
         (started,) = await _start(owner, record(operation(2, S.ACCEPTED, remote_job_id="job_1", provider="other")))
         assert started.is_new
+
+
+async def test_a_job_that_another_operation_holds_is_never_taken_and_a_person_is_shown_both(place: Place) -> None:
+    """N5, B4: two operations of ours cannot have made one job."""
+    async with place.opened() as owner:
+        await owner.start(operation(1), operation(2, S.CREATE_PENDING))
+        await owner.apply(2, accepted("job_1"))
+        op = await owner.get(2)
+        assert (op.state, op.remote_job_id, op.candidates) == (S.CONTRACT_VIOLATION, None, ("job_1",))
+        last = (await owner.store.history("op_2"))[-1]
+        assert last.facts["held_by"] == "op_1"
+        assert (await owner.get(1)).state is S.OBSERVING
+        await check_record(owner)
+
+
+async def test_a_job_of_an_operation_that_was_given_up_can_be_taken(place: Place) -> None:
+    async with place.opened() as owner:
+        await owner.start(operation(1, S.RESULT_TIMED_OUT), operation(2, S.CREATE_PENDING))
+        await owner.apply(1, DeadlinePassed("attention"), at=NOW + 7 * DAY)
+        change = await owner.apply(2, accepted("job_1"))
+        assert change.operation.remote_job_id == "job_1"
 
 
 # ---- tokens ----

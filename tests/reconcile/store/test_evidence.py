@@ -249,24 +249,3 @@ async def test_a_wish_that_is_refused_writes_nothing(path: Path) -> None:
         change = await ground.apply(1, CANCEL_ASKED)
         assert change.refusal
         assert ground.dump() == before
-
-
-async def test_a_job_that_another_operation_holds_is_never_taken_and_a_person_is_shown_both(path: Path) -> None:
-    """N5, B4: two operations of ours cannot have made one job."""
-    async with opened(path) as ground:
-        await ground.start(operation(1), operation(2, S.CREATE_PENDING))
-        await ground.apply(2, accepted("job_1"))
-        op = await ground.get(2)
-        assert (op.state, op.remote_job_id, op.candidates) == (S.CONTRACT_VIOLATION, None, ("job_1",))
-        last = (await ground.store.history("op_2"))[-1]
-        assert last.facts["held_by"] == "op_1"
-        assert (await ground.get(1)).state is S.OBSERVING
-        ground.check_chains()
-
-
-async def test_a_job_of_an_operation_that_was_given_up_can_be_taken(path: Path) -> None:
-    async with opened(path) as ground:
-        await ground.start(operation(1, S.RESULT_TIMED_OUT), operation(2, S.CREATE_PENDING))
-        await ground.apply(1, DeadlinePassed("attention"), at=NOW + 7 * DAY)
-        change = await ground.apply(2, accepted("job_1"))
-        assert change.operation.remote_job_id == "job_1"
