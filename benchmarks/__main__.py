@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.table import Figure, show, tell
 
-SUBJECTS: Final = ("ingest",)
+SUBJECTS: Final = ("ingest", "collection")
 
 
 def main() -> int:

@@ -166,6 +166,8 @@ class ResultLines:
     model: str
     job_id: str
     at_seconds: int
+    #: Characters that each answer is longer by.
+    longer_answers: int = 0
 
     @property
     def count(self) -> int:
@@ -186,7 +188,8 @@ class ResultLines:
             return _template(_failure_line(self.job_id))
         # The model is a stranger's word in our template: without its non-ASCII letters it cannot hold a placeholder.
         model = self.model.encode("ascii", "ignore").decode()
-        return _template(_success_line(self.endpoint, model, self.job_id, self.at_seconds))
+        text = f"answer to {_NAME} – ünï{'.' * self.longer_answers}"
+        return _template(_success_line(self.endpoint, model, self.job_id, self.at_seconds, text))
 
     @functools.cached_property
     def _never_run(self) -> str:
@@ -245,8 +248,8 @@ def _line(job_id: str, response: object, error: object) -> dict[str, object]:
     return {"id": f"batch_req_{tail}{_NUMBER}", "custom_id": _NAME, "response": response, "error": error}
 
 
-def _success_line(endpoint: str, model: str, job_id: str, at_seconds: int) -> dict[str, object]:
-    body = _BODIES[endpoint](model, at_seconds, f"{job_id.removeprefix('batch_')}{_NUMBER}", f"answer to {_NAME} – ünï")
+def _success_line(endpoint: str, model: str, job_id: str, at_seconds: int, text: str) -> dict[str, object]:
+    body = _BODIES[endpoint](model, at_seconds, f"{job_id.removeprefix('batch_')}{_NUMBER}", text)
     return _line(job_id, {"status_code": 200, "request_id": f"req_{_NUMBER}", "body": body}, None)
 
 

@@ -37,6 +37,8 @@ class Scenario:
     failing_share: float = 0.0
     #: How many items run at all before the end, for a job that does not complete: expires, fails, hangs.
     run_share: float = 1.0
+    #: Characters by which the answer to each item is longer, for results of a certain size.
+    longer_answers: int = 0
     #: The status word while items run; another one plays a provider that has learned a new word.
     working_word: str = "in_progress"
     webhooks: Literal["sent", "lost", "twice"] = "sent"

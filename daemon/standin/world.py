@@ -261,6 +261,7 @@ class World(Account):
                 model=job.model or "example-model",
                 job_id=job.id,
                 at_seconds=at_ms // 1000,
+                longer_answers=job.scenario.longer_answers,
             )
             if not lines.count:
                 files.append(None)

@@ -225,6 +225,19 @@ def test_a_result_file_knows_its_size_before_a_line_of_it_exists() -> None:
     assert all(json.loads(line)["custom_id"].startswith("item-") for line in first)
 
 
+def test_answers_are_longer_by_as_much_as_the_scenario_says() -> None:
+    """So that a job can be put in whose result has a certain size; failed items have no answer."""
+    found = []
+    for longer in (0, 242):
+        world = new_world(replace(SCENARIOS["partial-failure"], longer_answers=longer))
+        body = world.read(world.seed_job(items=8, now_ms=START), END)
+        contents = [world.content(str(body[name]), END) for name in ("output_file_id", "error_file_id")]
+        assert [content.size for content in contents] == [len(b"".join(content.lines())) for content in contents]
+        found.append([content.size for content in contents])
+        assert lines_of(world, body["output_file_id"], END)[0]["response"]["status_code"] == 200
+    assert [longer - plain for plain, longer in zip(*found, strict=True)] == [6 * 242, 0]
+
+
 @given(
     names=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True, max_size=30),
     run_share=st.floats(0, 1),
