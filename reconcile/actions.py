@@ -305,7 +305,7 @@ class Act:
         try:
             writer = self._files.create(inline_file(op.operation_id))
             try:
-                writer.write(exchange.response.body)
+                await writer.add(exchange.response.body)
                 await writer.finish()
             finally:
                 writer.discard()

@@ -5,7 +5,7 @@ Memory stays flat: a chunk, one line, one slice of rows.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,8 +52,8 @@ from reconcile.store.store import Store
 
 #: Bytes read of an answer that is no result; its error is in the first few.
 MAX_ERROR_BODY: Final = 65536
-#: Lines after which the loop is given up for a moment. 1,000: about two milliseconds of short ones.
-LINES_A_TURN: Final = 1000
+#: Lines after which the loop is given up for a moment. 100: about two milliseconds of lines of 1 KiB.
+LINES_A_TURN: Final = 100
 #: Bytes of lines whose bodies wait to be held against a schema. 1 MiB: arbitrary; a longer line waits alone.
 MAX_WAITING: Final = 2**20
 #: What a body came as that was read as a status.
@@ -117,6 +117,7 @@ class Collector:
                 await self._fetch(peer, this, ref)
         except _Stop as stop:
             return Outcome(stop.evidence, tuple(this.exchanges))
+        await self._pass_on(this)
         await self._index(this)
         return Outcome(await self._add_up(this, verdict), tuple(this.exchanges))
 
@@ -203,7 +204,7 @@ class Collector:
         name, index = numbered(this), len(this.files)
         writer = self._files.create(name)
         try:
-            async with aclosing(self._lines(this, in_chunks(data), writer.write)) as lines:
+            async with aclosing(self._lines(this, in_chunks(data), writer.add)) as lines:
                 async for line in lines:
                     this.lines += 1
                     await self._judge(peer, this, ref, index, line)
@@ -216,19 +217,19 @@ class Collector:
     async def _keep_whole(self, this: Try, stream: Stream, *, is_item: bool = True) -> None:
         """A file that is one item, or none: its bytes as they come, and not looked into."""
         name = next_file(this, stream)
-        writer = self._files.create(name)
+        writer = self._files.create(name, this.digest)
         try:
             async for chunk in stream.chunks:
-                self._write(this, writer, chunk)
+                await self._write(this, writer, chunk)
                 await asyncio.sleep(0)
-            if not writer.bytes:
+            if not writer.size:
                 raise _Stop(CollectFailed("empty_result"))
             await writer.finish()
         finally:
             writer.discard()
-        hold_to_type(this, name, writer.bytes, stream)
+        hold_to_type(this, name, writer.size, stream)
         if is_item:
-            self._note_whole(this, name, writer.bytes)
+            self._note_whole(this, name, writer.size)
 
     def _note_whole(self, this: Try, name: str, size: int) -> None:
         this.lines += 1
@@ -250,18 +251,17 @@ class Collector:
         except Unreadable:
             this.unreadable.append(1)
 
-    def _write(self, this: Try, writer: FileWriter, chunk: bytes) -> None:
+    async def _write(self, this: Try, writer: FileWriter, chunk: bytes) -> None:
         this.bytes += len(chunk)
         if this.bytes > self._caps.result:
             raise OutcomeUnknown("result_too_large", f"more than {self._caps.result} bytes")
-        writer.write(chunk)
-        this.digest.update(chunk)
+        await writer.add(chunk)
 
     async def _keep(self, peer: Peer, this: Try, ref: ResultRef, stream: Stream) -> None:
         name, index = next_file(this, stream), len(this.files)
         this.taken_off = marks.TakenOff(this.op.item_mark) if this.op.item_mark is not None else None
         chunks = stream.chunks if this.taken_off is None else unmarked(stream.chunks, this.taken_off)
-        writer = self._files.create(name)
+        writer = self._files.create(name, this.digest)
         has_begun = False
         try:
             async with aclosing(self._lines(this, chunks, partial(self._write, this, writer))) as lines:
@@ -274,15 +274,15 @@ class Collector:
             await writer.finish()
         finally:
             writer.discard()
-        hold_to_type(this, name, writer.bytes, stream)
+        hold_to_type(this, name, writer.size, stream)
 
     async def _lines(
-        self, this: Try, chunks: AsyncIterator[bytes], write: Callable[[bytes], object]
+        self, this: Try, chunks: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]
     ) -> AsyncGenerator[Line, None]:
         """Every line that is not blank; its data are None where it is too long to be looked at."""
         buffer, start, size, number = bytearray(), 0, 0, 0
         async for chunk in chunks:
-            write(chunk)
+            await write(chunk)
             *whole, rest = chunk.split(b"\n")
             for part in whole:
                 number, size, is_marked = number + 1, size + len(part), this.next_line_is_marked()
@@ -316,7 +316,7 @@ class Collector:
             else:
                 self._note(this, item, file, at)
                 if len(this.pending) >= SLICE or this.waiting >= MAX_WAITING:
-                    await self._index(this)
+                    await self._pass_on(this)
                 return
         if len(this.unreadable) < MAX_NAMED:
             this.unreadable.append(at.number)
@@ -329,10 +329,15 @@ class Collector:
         item_id = item.item_id if at.is_marked else marks.of_a_stranger(item.item_id)
         this.pending.append(ItemRow(item_id, this.lines, item.outcome, reason, file, at.start, at.length))
 
+    async def _pass_on(self, this: Try) -> None:
+        await self._hold_to_schema(this)
+        this.heap.add(this.pending)
+        this.pending = []
+        if this.heap.is_full:
+            await self._index(this)
+
     async def _index(self, this: Try) -> None:
-        if this.pending:
-            await self._hold_to_schema(this)
-            rows, this.pending = tuple(this.pending), []
+        for rows in this.heap.emptied():
             await self._store.index(ItemSlice(this.op.operation_id, this.attempt, rows))
 
     async def _hold_to_schema(self, this: Try) -> None:
@@ -343,7 +348,7 @@ class Collector:
             return
         # Off the loop: a slice of costly bodies may take seconds, and everyone else would stand still for them.
         for place, why in await self._files.offload(lambda: off_schema_of(schema, bodies, room)):
-            this.pending[place] = replace(this.pending[place], reason=f"json_schema: {why}")
+            this.pending[place] = this.pending[place]._replace(reason=f"json_schema: {why}")
             this.off_schema.append(this.pending[place].item_id)
 
     # ---- adding up ----

@@ -9,8 +9,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 from reconcile.seams import Supervisor
 
@@ -18,6 +19,11 @@ T = TypeVar("T")
 
 #: Bytes read at once. 64 KiB: large enough that calls do not count, small enough that the loop is never held up.
 CHUNK: Final = 65536
+#: Bytes of a file that comes in pieces which are written at once. 1 MiB: arbitrary; a thread's turn costs little.
+BLOCK: Final = 2**20
+#: Bytes after which the disk is waited for. 16 MiB: so that no sync beside it, such as the database's, waits for all of
+#: a large file.
+STEP: Final = 2**24
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MORE: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -34,18 +40,37 @@ class Written:
 class FileWriter:
     """One file on its way: written under tmp/, there for good only after `finish`."""
 
-    def __init__(self, files: "Files", ref: str, temp: Path) -> None:
+    def __init__(self, files: "Files", ref: str, temp: Path, digest: Any) -> None:
         self._files = files
         self._ref = ref
         self._temp = temp
         self._fd = os.open(temp, _NEW, 0o600)
         files.under_way.add(temp.name)
-        self._digest = hashlib.sha256()
-        self.bytes = 0
+        self._digest = digest
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._written_bytes = 0
+        self._unsynced = 0
+
+    @property
+    def size(self) -> int:
+        """How many it holds."""
+        return self._written_bytes + self._waiting_bytes
 
     def write(self, data: bytes) -> None:
-        """Append; page cache only, so it does not hold up the loop."""
+        """Append what is small, on the loop. Raises: OSError."""
         self._append(self._fd, data)
+
+    async def add(self, data: bytes) -> None:
+        """Append a piece of what may be large; off the loop, which a write to a busy disk holds up. Raises: OSError."""
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= BLOCK:
+            await self._write_waiting()
+
+    async def _write_waiting(self) -> None:
+        data, self._waiting, self._waiting_bytes = b"".join(self._waiting), [], 0
+        await self._files.offload(partial(self.write_on_thread, data))
 
     def write_on_thread(self, data: bytes) -> None:
         """Append what may be too much for the loop. Raises: OSError, also where the file was discarded meanwhile.
@@ -56,6 +81,10 @@ class FileWriter:
         fd = os.open(self._temp, _MORE)
         try:
             self._append(fd, data)
+            self._unsynced += len(data)
+            if self._unsynced >= STEP:
+                os.fdatasync(fd)
+                self._unsynced = 0
         finally:
             os.close(fd)
 
@@ -64,10 +93,12 @@ class FileWriter:
         while view:
             view = view[os.write(fd, view) :]
         self._digest.update(data)
-        self.bytes += len(data)
+        self._written_bytes += len(data)
 
     async def finish(self) -> Written:
         """Make the file durable under its ref. Raises: OSError."""
+        if self._waiting:
+            await self._write_waiting()
         # The descriptor is the thread's from here on: whoever is cancelled meanwhile must not close it.
         fd, self._fd = self._fd, -1
         await self._files.offload(lambda: self._settle(fd))
@@ -80,7 +111,7 @@ class FileWriter:
         return self._written()
 
     def _written(self) -> Written:
-        return Written(self._ref, self.bytes, self._digest.hexdigest())
+        return Written(self._ref, self.size, self._digest.hexdigest())
 
     def discard(self) -> None:
         """Drop what was written; harmless after `finish`."""
@@ -129,12 +160,12 @@ class Files:
         for name in ("tmp", "spool", "results"):
             (self._root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def create(self, ref: str) -> FileWriter:
-        """Begin a file. Raises: OSError."""
+    def create(self, ref: str, digest: Any = None) -> FileWriter:
+        """Begin a file; `digest` goes on with its bytes, where they follow those of another one. Raises: OSError."""
         self._count += 1
         temp = self._root / "tmp" / f"{self._count}-{ref.replace('/', '_')}"
         self.step("create", temp)
-        return FileWriter(self, ref, temp)
+        return FileWriter(self, ref, temp, hashlib.sha256() if digest is None else digest)
 
     def keep(self, ref: str, data: bytes) -> Written:
         """A small file, whole and durable, before anybody is served. Raises: OSError."""

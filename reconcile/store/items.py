@@ -8,7 +8,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconcile.errors import WriteRefused
 from reconcile.store.reading import Reader
@@ -22,9 +22,11 @@ MAX_NAMED: Final = 100
 OUTCOMES: Final = frozenset({"succeeded", "failed", "cancelled", "expired", "missing"})
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRow:
-    """One result line: its outcome, and the bytes it stands in (`file` counts the collected files from 0)."""
+class ItemRow(NamedTuple):
+    """One result line: its outcome, and the bytes it stands in (`file` counts the collected files from 0).
+
+    A tuple, since there may be a million: made and compared at little cost, in the order of the table's key.
+    """
 
     item_id: str
     line: int
@@ -93,7 +95,7 @@ def _insert(connection: sqlite3.Connection, payloads: Sequence[ItemSlice]) -> li
         key = _key_of(connection, part.operation_id)
         connection.executemany(
             _INSERT,
-            [(key, part.attempt, r.item_id, r.line, r.outcome, r.reason, r.file, r.start, r.length) for r in part.rows],
+            [(key, part.attempt, *row) for row in part.rows],
         )
     return [Done() for _ in payloads]
 

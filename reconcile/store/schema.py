@@ -19,7 +19,7 @@ WRITER_PRAGMAS: Final = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA trusted_schema = OFF",
-    "PRAGMA cache_size = -65536",  # 64 MiB
+    "PRAGMA cache_size = -32768",  # 32 MiB: half of what the largest collection may add to the memory (N36)
     "PRAGMA temp_store = MEMORY",
     "PRAGMA journal_size_limit = 67108864",  # 64 MiB
 )

@@ -869,7 +869,7 @@ async def test_a_result_that_our_own_disk_cannot_hold_is_a_failed_try(
     peer = Peer(reads=[batch()], files={"file-out": line("a")})
     async with stage(tmp_path / "state", peer) as on:
         operation = await on.submit("a")
-        monkeypatch.setattr(FileWriter, "write", full)
+        monkeypatch.setattr(FileWriter, "write_on_thread", full)
         body = await on.end(operation)
         assert body["state"] == "result_unavailable"
         assert "our_disk" in body["attention"]["message"]

@@ -7,7 +7,8 @@ import gzip
 import hashlib
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from reconcile import gathered
+from reconcile.store.items import SLICE
 from tests.handlers.ground import API_KEY, EXPECT, FIXTURES, HandClock, provider, running, with_poll
 from tests.handlers.test_collect import (
     Handler,
@@ -57,11 +60,13 @@ def packed(body: bytes, coding: str = "gzip") -> Handler:
     return raw(f"200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: {len(body)}", body)
 
 
-async def collected(folder: Path, *tries: Any, caps: Any = None) -> tuple[Any, Peer, bytes]:
-    """The body at the end of a job of two items, whose result is fetched so; and the stored bytes."""
+async def collected(
+    folder: Path, *tries: Any, caps: Any = None, submits: Sequence[str] = ("a", "b")
+) -> tuple[Any, Peer, bytes]:
+    """The body at the end of a job of these items, whose result is fetched so; and the stored bytes."""
     peer = Peer(reads=[batch()], files={"file-out": list(tries)})
     async with stage(folder, peer, caps=caps) as on:
-        operation = await on.submit("a", "b")
+        operation = await on.submit(*submits)
         body = await on.end(operation)
         stored = await on.ground.api("GET", f"/v1/operations/{operation}/result")
         kept = list((on.ground.folder / "results").rglob("*.jsonl"))
@@ -227,6 +232,21 @@ async def test_a_page_in_place_of_the_second_file_costs_the_whole_try(tmp_path: 
         assert (body["state"], body["result"]["problems"]) == ("succeeded", None)
         assert peer.fetched == ["file-out", "file-err"] * 2
         await at_rest(on, operation, body)
+
+
+async def test_a_result_of_more_lines_than_wait_in_memory_has_each_of_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are put in order in heaps; ids that repeat, in one heap or across two of them, are found all the same."""
+    monkeypatch.setattr(gathered, "HEAP", 2 * SLICE)
+    names = [f"item-{n * 7919 % (5 * SLICE):06d}" for n in range(5 * SLICE + 7)]
+    twice = {name for name, times in Counter(names).items() if times > 1}
+    body, _, stored = await collected(tmp_path / "state", b"\n".join(map(line, names)), submits=names[: 5 * SLICE])
+    assert (body["state"], len(twice)) == ("result_validation_failed", 7)
+    assert (body["summary"]["succeeded"], body["summary"]["failed"]) == (5 * SLICE - 7, 7)
+    assert set(body["result"]["problems"]["duplicate"]) == twice
+    assert body["result"]["sha256"] == hashlib.sha256(stored).hexdigest()
+    assert stored.splitlines() == [line(name) for name in names]
 
 
 # ---- results at an address that the provider names -------------------------------------------------------------

@@ -4,6 +4,7 @@ Descriptors, folders and rows are the real ones; only the thread that settles a 
 """
 
 import asyncio
+import hashlib
 import math
 import os
 import threading
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 import pytest
 
 from reconcile.collect import Caps, Collector
-from reconcile.files import Files
+from reconcile.files import BLOCK, STEP, Files
 from reconcile.gathered import Try
 from reconcile.model import Operation, Verdict, VerdictKind
 from reconcile.states import State
@@ -136,6 +137,50 @@ def test_a_small_file_is_kept_at_once_by_the_same_steps(tmp_path: Path, monkeypa
     assert ((root / "audit.key").read_bytes(), (root / "audit.key").stat().st_mode & 0o777) == (b"key\n", 0o600)
     assert files.names("tmp") == []
     assert files.under_way == set()
+
+
+async def test_files_that_come_in_pieces_are_one_result_under_one_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the disk is waited for on the way: else a sync at the end, or beside it, waits for all of a large one."""
+    waited: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: waited.append(os.fstat(fd).st_size))
+    files, _ = ready(tmp_path / "state")
+    digest, whole = hashlib.sha256(), b""
+    for n, size in enumerate((3, STEP + 3 * BLOCK // 2)):
+        writer = files.create(f"results/op_1/7/{n}.jsonl", digest)
+        data = os.urandom(size)
+        for first in range(0, size, BLOCK // 3):
+            await writer.add(data[first : first + BLOCK // 3])
+        assert writer.size == size
+        written = await writer.finish()
+        whole += data
+        assert (written.bytes, written.sha256) == (size, hashlib.sha256(whole).hexdigest())
+        assert files.read(f"results/op_1/7/{n}.jsonl", 0, size + 1) == data
+    assert len(waited) == 1
+    assert STEP <= waited[0] < STEP + 2 * BLOCK
+
+
+async def test_a_disk_that_is_busy_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write into the page cache waits where too much of it is dirty: then the loop goes on, and a cancel too."""
+    goes_on, plain = threading.Event(), os.write
+
+    def busy(fd: int, data: bytes) -> int:
+        assert goes_on.wait(PATIENCE), "the loop never went on"
+        return plain(fd, data)
+
+    files, threads = ready(tmp_path / "state")
+    monkeypatch.setattr(os, "write", busy)
+    writer = files.create(REF)
+    adding = asyncio.create_task(writer.add(bytes(BLOCK)))
+    await asyncio.sleep(0.01)
+    adding.cancel()
+    with suppress(asyncio.CancelledError):
+        await adding
+    writer.discard()
+    goes_on.set()
+    assert await asyncio.to_thread(threads.ended.wait, PATIENCE)
+    assert [path for path in (tmp_path / "state").rglob("*") if path.is_file()] == []
 
 
 async def test_what_was_begun_and_dropped_leaves_nothing(tmp_path: Path) -> None:

@@ -97,6 +97,6 @@ def test_memory_does_not_grow_with_the_bytes_of_the_input(tmp_path: Path) -> Non
     finally:
         tracemalloc.stop()
         writer.discard()
-    assert writer.bytes > 40_000_000
+    assert writer.size > 40_000_000
     assert len(made.submitted) == 10_000
     assert peak < 4_000_000

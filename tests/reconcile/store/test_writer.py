@@ -140,7 +140,7 @@ def _renews(owner: Any = "A", until: Any = NOW + 2 * LEASE) -> Callable[[Ground]
 
 
 def _indexes(**over: Any) -> Callable[[Ground], Write]:
-    row = replace(ItemRow("bad", 1, "succeeded", "", 0, 0, 1), **over)
+    row = ItemRow("bad", 1, "succeeded", "", 0, 0, 1)._replace(**over)
     return lambda g: g.store.index(ItemSlice("op_1", 1, (ItemRow("good", 1, "failed", "", 0, 0, 1), row)))
 
 
