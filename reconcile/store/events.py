@@ -8,7 +8,7 @@ transaction.
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile.evidence import EventSeen
@@ -16,7 +16,6 @@ from reconcile.model import Observation, UnixMs, Verdict
 from reconcile.states import GIVEN_UP, RINGS, Priority, State
 from reconcile.store import pruned_events
 from reconcile.store.evidence import Applier, Arrival, Rules
-from reconcile.store.schema import listed
 from reconcile.store.writer import Done, Kind
 
 
@@ -34,44 +33,48 @@ class EventRecord:
     verdict: Verdict | None = None
 
 
+#: Provider, event id, hash of the body: what tells one delivery from another.
+_Name = tuple[str, str, str]
+
+
 @dataclass(slots=True)
 class _Arrived:
     """A delivery of this batch that is new to the file."""
 
     record: EventRecord
-    key: int
-    is_other_content: bool = False
+    #: Where it, and whatever repeats it, stand in the batch.
+    positions: list[int]
+    is_other_content: bool
     operation_key: int | None = None
     operation_id: str | None = None
-    state: State | None = None
     disposition: str = "unmatched"
-    positions: list[int] = field(default_factory=list)
 
 
 #: Rows of one INSERT; a few prepared sizes, so that the statements stay cached.
 _SIZES: Final = (64, 16, 4, 1)
-_COLUMNS: Final = "provider, event_id, body_sha256, received_at, remote_job_id, word, verdict, disposition, body"
-_DUPLICATES: Final = (
-    "UPDATE events SET duplicates = duplicates + 1 WHERE key IN (SELECT e.key FROM json_each(?) j JOIN events e"
-    " ON e.provider = j.value ->> 0 AND e.event_id = j.value ->> 1 AND e.body_sha256 = j.value ->> 2)"
+_COLUMNS: Final = (
+    "provider, event_id, body_sha256, received_at, remote_job_id, word, verdict, operation_key, disposition,"
+    " duplicates, body"
 )
-_OTHER_CONTENT: Final = (
-    "SELECT e.key FROM json_each(?) j JOIN events e ON e.key = j.value WHERE EXISTS (SELECT 1 FROM events other"
-    " WHERE other.provider = e.provider AND other.event_id = e.event_id AND other.key < e.key)"
+_ROW: Final = f"({', '.join('?' * len(_COLUMNS.split(',')))})"
+# These answer with one row, whatever they find: for each row sqlite3 drops the interpreter's lock and takes it again,
+# which under load means to wait for it.
+_KNOWN: Final = (
+    "SELECT json_group_array(json_array(e.event_id, e.body_sha256, e.key)) FROM json_each(?) j CROSS JOIN events e"
+    " ON e.provider = ? AND e.event_id = j.value"
 )
-#: A job may have had several operations; the one that still holds it is the one that an event concerns.
-_MATCH: Final = (
-    "SELECT e.key, o.key, o.operation_id, o.state FROM json_each(?) j JOIN events e ON e.key = j.value"
-    " JOIN present o ON o.provider = e.provider AND o.remote_job_id = e.remote_job_id"
-    f" ORDER BY e.key, o.state IN {listed(GIVEN_UP)} DESC, o.key"
+_HOLDERS: Final = (
+    "SELECT json_group_array(json_array(o.remote_job_id, o.key, o.operation_id, o.state))"
+    " FROM json_each(?) j CROSS JOIN present o ON o.provider = ? AND o.remote_job_id = j.value"
 )
-_MATCHED: Final = (
-    "UPDATE events SET operation_key = j.value ->> 1, disposition = j.value ->> 2 FROM json_each(?) j"
-    " WHERE events.key = j.value ->> 0"
+_REPEATED: Final = (
+    "UPDATE events SET duplicates = duplicates + (j.value ->> 1) FROM json_each(?) j WHERE events.key = j.value ->> 0"
 )
+#: What was rung already and waits for its read is not written once more.
 _RING: Final = (
-    "UPDATE schedule SET due_at = min(due_at, j.value ->> 1), priority = min(priority, ?), ring = j.value ->> 2"
-    " FROM json_each(?) j WHERE schedule.key = j.value ->> 0"
+    "UPDATE schedule SET due_at = min(due_at, j.value ->> 1), priority = min(priority, ?1), ring = j.value ->> 2"
+    " FROM json_each(?2) j WHERE schedule.key = j.value ->> 0"
+    " AND (schedule.ring IS NULL OR schedule.due_at > j.value ->> 1 OR schedule.priority > ?1)"
 )
 
 
@@ -79,19 +82,20 @@ def kind(rules: Rules, contract_has_read: "HasRead") -> Kind:
     """The writes that bring events; each is answered "new" or "duplicate"."""
 
     def run(connection: sqlite3.Connection, payloads: Sequence[EventRecord]) -> list[Done]:
-        arrived = _keep(connection, payloads)
+        arrived = _new(connection, payloads)
         _match(connection, arrived, contract_has_read)
+        _insert(connection, arrived)
         applier = Applier(connection, rules)
-        judged = [a for a in arrived if a.operation_id is not None and a.disposition in ("kept", "contradiction")]
+        judged = [a for a in arrived if a.disposition in ("kept", "contradiction") and a.operation_id is not None]
         applier.load([str(a.operation_id) for a in judged])
-        changes = {a.key: applier.apply(_as_arrival(a)) for a in judged}
+        changes = {a.positions[0]: applier.apply(_as_arrival(a)) for a in judged}
         applier.flush()
         _ring(connection, [a for a in arrived if a.disposition == "rings"])
         done = [Done("duplicate") for _ in payloads]
         for a in arrived:
-            change = changes.get(a.key)
+            change = changes.get(a.positions[0])
             due_at = a.record.received_at if a.disposition == "rings" else (change.due_at if change else None)
-            unmatched = a.record.provider if a.disposition == "unmatched" and a.record.observation else None
+            unmatched = a.record.provider if a.disposition == "unmatched" else None
             done[a.positions[0]] = Done("new", change.changes if change else (), due_at, unmatched)
         return done
 
@@ -109,49 +113,77 @@ class HasRead:
         return provider not in self._without
 
 
-def _keep(connection: sqlite3.Connection, payloads: Sequence[EventRecord]) -> list[_Arrived]:
-    """Insert what is new, count what is not; the batch itself is searched for repeats first."""
-    first: dict[tuple[str, str, str], list[int]] = {}
+def _new(connection: sqlite3.Connection, payloads: Sequence[EventRecord]) -> list[_Arrived]:
+    """What the file does not hold yet; what it holds is counted. The batch itself is searched for repeats first."""
+    batch: dict[_Name, list[int]] = {}
     for position, record in enumerate(payloads):
-        first.setdefault((record.provider, record.event_id, record.body_sha256), []).append(position)
-    pruned = pruned_events.known_ids(connection, {name[:2]: None for name in first})
-    _count_late_repeats(connection, first, pruned)
-    unique = [payloads[positions[0]] for positions in first.values()]
-    inserted: dict[tuple[str, str, str], int] = {}
-    for chunk in _chunks(unique):
-        values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(chunk))
-        sql = (
-            f"INSERT INTO events ({_COLUMNS}) VALUES {values} ON CONFLICT DO NOTHING"
-            " RETURNING key, provider, event_id, body_sha256"
-        )
-        parameters = [value for record in chunk for value in _values(record)]
-        for key, provider, event_id, sha in connection.execute(sql, parameters).fetchall():
-            inserted[provider, event_id, sha] = key
-    repeats = [list(name) for name, positions in first.items() for _ in positions[0 if name not in inserted else 1 :]]
+        batch.setdefault((record.provider, record.event_id, record.body_sha256), []).append(position)
+    arrived: list[_Arrived] = []
+    repeats: list[tuple[int, int]] = []
+    for provider in {name[0]: None for name in batch}:
+        named = {name: positions for name, positions in batch.items() if name[0] == provider}
+        ids = json.dumps(list({name[1]: None for name in named}))
+        known = {(event_id, sha): key for event_id, sha, key in _one(connection, _KNOWN, ids, provider)}
+        pruned = pruned_events.known(connection, provider, ids)
+        taken = {event_id for event_id, _ in (*known, *pruned)}
+        repeats_of_pruned = 0
+        for name, positions in named.items():
+            if name[1:] in pruned:
+                repeats_of_pruned += len(positions)
+            elif name[1:] in known:
+                repeats.append((known[name[1:]], len(positions)))
+            else:
+                arrived.append(_Arrived(payloads[positions[0]], positions, is_other_content=name[1] in taken))
+                taken.add(name[1])
+        pruned_events.count_repeats(connection, provider, repeats_of_pruned)
     if repeats:
-        for name in repeats:  # one statement a repeat: a set-wide UPDATE would count a tripled id once
-            connection.execute(_DUPLICATES, (json.dumps([name]),))
-    arrived = [_Arrived(payloads[first[name][0]], key, positions=first[name]) for name, key in inserted.items()]
-    others = {key for (key,) in connection.execute(_OTHER_CONTENT, (json.dumps([a.key for a in arrived]),))}
-    for a in arrived:
-        a.is_other_content = a.key in others or (a.record.provider, a.record.event_id) in pruned
+        connection.execute(_REPEATED, (json.dumps(repeats),))
     return arrived
 
 
-def _count_late_repeats(
-    connection: sqlite3.Connection,
-    first: dict[tuple[str, str, str], list[int]],
-    pruned: dict[tuple[str, str], set[str]],
-) -> None:
-    """Take out of `first` what repeats an event that was pruned: nothing but its count is written."""
-    repeats: dict[str, int] = {}
-    for name in [name for name in first if name[2] in pruned.get(name[:2], ())]:
-        repeats[name[0]] = repeats.get(name[0], 0) + len(first.pop(name))
-    pruned_events.count_repeats(connection, repeats)
+def _match(connection: sqlite3.Connection, arrived: list[_Arrived], has_read: HasRead) -> None:
+    """Find the operation that each delivery is about, and what it does to it."""
+    jobs: dict[str, set[str]] = {}
+    for a in arrived:
+        seen = a.record.observation
+        a.disposition = "unreadable" if seen is None else "unmatched"
+        if seen is not None and seen.remote_job_id is not None:
+            jobs.setdefault(a.record.provider, set()).add(seen.remote_job_id)
+    holders = {
+        (provider, row[0]): row
+        for provider, ids in jobs.items()
+        # A job may have had several operations; the one that still holds it is the one that an event concerns.
+        for row in sorted(
+            _one(connection, _HOLDERS, json.dumps(sorted(ids)), provider),
+            key=lambda row: (State(row[3]) not in GIVEN_UP, row[1]),
+        )
+    }
+    for a in arrived:
+        seen = a.record.observation
+        holder = None if seen is None else holders.get((a.record.provider, seen.remote_job_id))
+        if holder is None:
+            continue
+        _, a.operation_key, a.operation_id, state = holder
+        if a.is_other_content:
+            a.disposition = "contradiction"
+        else:
+            a.disposition = "rings" if State(state) in RINGS and has_read(a.record.provider) else "kept"
 
 
-def _values(record: EventRecord) -> tuple[Any, ...]:
-    seen = record.observation
+def _one(connection: sqlite3.Connection, sql: str, names: str, provider: str) -> list[list[Any]]:
+    """The rows of a statement that puts them into one."""
+    found: list[list[Any]] = json.loads(connection.execute(sql, (names, provider)).fetchone()[0])
+    return found
+
+
+def _insert(connection: sqlite3.Connection, arrived: Sequence[_Arrived]) -> None:
+    for chunk in _chunks(arrived):
+        sql = f"INSERT INTO events ({_COLUMNS}) VALUES {', '.join([_ROW] * len(chunk))}"
+        connection.execute(sql, [value for a in chunk for value in _values(a)])
+
+
+def _values(a: _Arrived) -> tuple[Any, ...]:
+    record, seen = a.record, a.record.observation
     return (
         record.provider,
         record.event_id,
@@ -160,23 +192,11 @@ def _values(record: EventRecord) -> tuple[Any, ...]:
         seen.remote_job_id if seen else None,
         seen.word if seen else None,
         record.verdict.kind if record.verdict else None,
-        "unmatched" if seen else "unreadable",
+        a.operation_key,
+        a.disposition,
+        len(a.positions) - 1,
         record.body,
     )
-
-
-def _match(connection: sqlite3.Connection, arrived: list[_Arrived], has_read: HasRead) -> None:
-    by_key = {a.key: a for a in arrived}
-    found = connection.execute(_MATCH, (json.dumps([a.key for a in arrived if a.record.observation]),)).fetchall()
-    for event_key, operation_key, operation_id, state in found:
-        a = by_key[event_key]
-        a.operation_key, a.operation_id, a.state = operation_key, operation_id, State(state)
-        if a.is_other_content:
-            a.disposition = "contradiction"
-        else:
-            a.disposition = "rings" if a.state in RINGS and has_read(a.record.provider) else "kept"
-    matched = [[a.key, a.operation_key, a.disposition] for a in arrived if a.operation_key is not None]
-    connection.execute(_MATCHED, (json.dumps(matched),))
 
 
 def _ring(connection: sqlite3.Connection, rung: list[_Arrived]) -> None:
@@ -198,8 +218,8 @@ def _as_arrival(a: _Arrived) -> Arrival:
     )
 
 
-def _chunks(records: Sequence[EventRecord]) -> Iterable[Sequence[EventRecord]]:
-    rest = records
+def _chunks(arrived: Sequence[_Arrived]) -> Iterable[Sequence[_Arrived]]:
+    rest = arrived
     while rest:
         size = next(size for size in _SIZES if size <= len(rest))
         yield rest[:size]

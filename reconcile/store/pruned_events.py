@@ -63,8 +63,8 @@ _REMOVE_IDS: Final = (
     f" (SELECT {_NAMED} FROM event_ids WHERE provider = ? AND received_at <= ? LIMIT ?)"
 )
 _KNOWN: Final = (
-    "SELECT i.provider, i.event_id, i.body_sha256 FROM json_each(?) j CROSS JOIN event_ids i"
-    " ON i.provider = j.value ->> 0 AND i.event_id = j.value ->> 1"
+    "SELECT json_group_array(json_array(i.event_id, i.body_sha256)) FROM json_each(?) j CROSS JOIN event_ids i"
+    " ON i.provider = ? AND i.event_id = j.value"
 )
 _REPEATED: Final = "UPDATE pruned_events SET duplicates = duplicates + ? WHERE provider = ?"
 _COUNTS: Final = (
@@ -86,17 +86,16 @@ def prune(connection: sqlite3.Connection, keys: Sequence[int], ids: IdsKept) -> 
     connection.execute(_REMOVE, (named,))
 
 
-def known_ids(connection: sqlite3.Connection, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
-    """Which of these (provider, event id) belong to pruned events, each with its bodies' hashes."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for provider, event_id, sha in connection.execute(_KNOWN, (json.dumps(list(names)),)):
-        found.setdefault((provider, event_id), set()).add(sha)
-    return found
+def known(connection: sqlite3.Connection, provider: str, event_ids: str) -> set[tuple[str, str]]:
+    """Which of these ids, a JSON array, belong to pruned events: each with the hash of a body that it came with."""
+    found = connection.execute(_KNOWN, (event_ids, provider)).fetchone()[0]
+    return {(event_id, sha) for event_id, sha in json.loads(found)}
 
 
-def count_repeats(connection: sqlite3.Connection, repeats: Mapping[str, int]) -> None:
-    """Count repeats of pruned events, by provider."""
-    connection.executemany(_REPEATED, [(n, provider) for provider, n in repeats.items()])
+def count_repeats(connection: sqlite3.Connection, provider: str, repeats: int) -> None:
+    """Count repeats of pruned events."""
+    if repeats:
+        connection.execute(_REPEATED, (repeats, provider))
 
 
 async def counts(reader: Reader) -> dict[str, dict[str, Any]]:
