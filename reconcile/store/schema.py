@@ -21,6 +21,7 @@ WRITER_PRAGMAS: Final = (
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cache_size = -32768",  # 32 MiB: half of what the largest collection may add to the memory (N36)
     "PRAGMA temp_store = MEMORY",
+    "PRAGMA wal_autocheckpoint = 0",  # the writer does it between two batches
     "PRAGMA journal_size_limit = 67108864",  # 64 MiB
 )
 #: Openers that may meet over a fresh file; each waits for the others at most so many times. 20: arbitrary.

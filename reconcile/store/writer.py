@@ -19,6 +19,12 @@ from reconcile.store.schema import Connection, Opener, prepare_writer
 
 #: Writes in one transaction at most. 512: larger batches were measured to gain nothing and to delay the first caller.
 MAX_BATCH: Final = 512
+#: Turns of the loop without another write after which a batch is closed. 3: what has reached a socket needs two of them
+#: to become a write. Measured with 32 senders: batches of 20 in place of 9; each costs a third of a millisecond.
+QUIET_TURNS: Final = 3
+#: Seconds from a commit until the log is brought into the file, between two batches. 1: in place of SQLite's own way,
+#: which makes the commit wait that happens to reach a thousand pages (measured: half of the time of all commits).
+MERGE_SECONDS: Final = 1.0
 #: Result codes after which only the file itself can tell what was written: the process ends (SQLite result codes).
 _BROKEN: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 #: Result codes that concern every write alike and may pass: the batch is rolled back.
@@ -225,6 +231,8 @@ class GroupCommit:
         self.broken: StoreBroken | None = None
         self.commits = 0
         self._ended_batches = 0
+        self._is_merge_due = False
+        self._merge_timer: asyncio.TimerHandle | None = None
 
     @property
     def found_schema(self) -> int:
@@ -269,10 +277,40 @@ class GroupCommit:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
+                await self._let_in()
                 self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
                 await self._commit(self._in_hand)
                 self._ended_batches += 1
                 self._in_hand = []
+                await self._merge()
+            await self._merge()
+
+    async def _let_in(self) -> None:
+        """Wait for those who are on their way already: a commit for many costs little more than one for a few."""
+        quiet = 0
+        while quiet < QUIET_TURNS and len(self._waiting) < MAX_BATCH:
+            before = len(self._waiting)
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._waiting) == before else 0
+
+    async def _merge(self) -> None:
+        """Bring the log into the file where that is due (N43: the one connection that does). Raises: StoreBroken.
+
+        What cannot be merged now stands in the log as safely, and is tried again after the next commit.
+        """
+        if not self._is_merge_due or self._closing:  # at the end SQLite merges by itself
+            return
+        self._is_merge_due, self._merge_timer = False, None
+        try:
+            await self._connection.execute_fetchall("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as fault:
+            if is_broken(fault):
+                self.broken = StoreBroken(f"what was committed cannot be brought into the file: {fault}")
+                raise self.broken from fault
+
+    def _call_for_merge(self) -> None:
+        self._is_merge_due = True
+        self._wake.set()
 
     async def ended(self) -> None:
         """Wait until `run`, if it was started, has come to its end."""
@@ -282,6 +320,8 @@ class GroupCommit:
         """Take no further write; `run` ends when the queue is empty."""
         self._closing = True
         self._wake.set()
+        if self._merge_timer is not None:
+            self._merge_timer.cancel()
 
     async def _commit(self, batch: list[_Write]) -> None:
         self._inbox.batch = batch
@@ -299,6 +339,8 @@ class GroupCommit:
                 _settle(write)
             return
         self.commits += 1
+        if self._merge_timer is None:
+            self._merge_timer = asyncio.get_running_loop().call_later(MERGE_SECONDS, self._call_for_merge)
         try:
             self._on_done([write.outcome for write in batch if isinstance(write.outcome, Done)])
         finally:
