@@ -1,5 +1,6 @@
 """Structured logs: one line an event, JSON for machines, columns for a terminal, secrets struck out."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
@@ -16,6 +17,9 @@ MAX_DEPTH: Final = 8
 _NOT_ON_A_TERMINAL: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
+#: Made once; what comes to it is plain by then.
+_ENCODER: Final = json.JSONEncoder()
+_SIMPLE: Final = (str, int, float, bool, type(None))
 #: The one field of many lines: on a terminal, a traceback is for reading.
 _TRACEBACK: Final = "exception"
 
@@ -28,12 +32,12 @@ def make_log(redactor: Redactor, *, stream: TextIO | None = None, as_json: bool 
     out = stream or sys.stderr
     wants_json = not out.isatty() if as_json is None else as_json
     last: tuple[Any, ...] = (
-        (structlog.processors.JSONRenderer(),)  # escapes by itself whatever is not ASCII
+        (structlog.processors.JSONRenderer(serializer=_as_json),)  # escapes by itself whatever is not ASCII
         if wants_json
         else (_escape, structlog.dev.ConsoleRenderer(colors=True))
     )
     return structlog.wrap_logger(
-        structlog.PrintLogger(cast("TextIO", _Sink(out))),
+        structlog.WriteLogger(cast("TextIO", _Sink(out))),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -46,26 +50,32 @@ def make_log(redactor: Redactor, *, stream: TextIO | None = None, as_json: bool 
     )
 
 
+def _as_json(event: Mapping[str, Any], **_: Any) -> str:
+    return _ENCODER.encode(event)
+
+
 class _Sink:
     """Where log lines go. A log that nobody reads any more, or a full disk behind it, must not end the daemon."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def write(self, text: str) -> int:
-        """Write if it can be written."""
+    def write(self, text: str) -> None:
+        """Write a line, and at once, if it can be written."""
         with suppress(OSError, ValueError):
-            return self._stream.write(text)
-        return 0
+            self._stream.write(text)
+            self._stream.flush()
 
     def flush(self) -> None:
-        """Flush if it can be flushed."""
-        with suppress(OSError, ValueError):
-            self._stream.flush()
+        """That was done with the line."""
 
 
 def _redaction(redactor: Redactor) -> Any:
     def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+        # Most lines are plain and hold no secret, which one look at all their texts together tells.
+        together = "\n".join([value for value in event.values() if isinstance(value, str)])
+        if redactor.text(together) is together and all(isinstance(value, _SIMPLE) for value in event.values()):
+            return dict(event)
         return {name: _plain(value, redactor) for name, value in event.items()}
 
     return redact

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import secrets
 import socket
 import threading
@@ -31,11 +32,14 @@ class SystemClock:
 
 
 class SystemDice:
-    """The operating system's randomness."""
+    """The operating system's randomness; for what is nobody's secret, numbers that grow out of it once."""
+
+    def __init__(self) -> None:
+        self._jitter = random.Random(secrets.randbits(256))  # noqa: S311 - it spreads waits, and asks the kernel nothing
 
     def draw(self) -> float:
         """A number in [0, 1)."""
-        return secrets.randbits(53) / 2**53
+        return self._jitter.random()
 
     def identifier(self, prefix: str) -> str:
         """`prefix` and 128 random bits, hex."""

@@ -154,13 +154,7 @@ def _depth(data: bytes) -> int:
 
 def _parse(text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_float=_float,
-            parse_constant=_constant,
-        )
+        value: JsonValue = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise Unreadable(f"not JSON at character {error.pos}") from error
     except RecursionError as error:  # a caller that is deep itself leaves less room than MAX_DEPTH promises
@@ -196,6 +190,12 @@ def _float(literal: str) -> float:
 
 def _constant(_literal: str) -> JsonValue:
     raise Unreadable("NaN or Infinity, which JSON does not have")
+
+
+#: Made once: `json.loads` would make one for each document.
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+)
 
 
 def _refuse_half_pairs(value: JsonValue) -> None:

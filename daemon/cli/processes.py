@@ -16,6 +16,7 @@ from daemon.cli import exits
 from daemon.cli.help import Parser
 from daemon.config import load
 from daemon.document import DEFAULT_FILE, configuration_file
+from daemon.limits import calm_garbage_collection
 from daemon.logs import make_log
 from daemon.meters import Counts
 from daemon.rooms import Seams
@@ -126,7 +127,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         log=log,
     )
     try:
-        asyncio.run(serve(config, seams, is_last=True))
+        asyncio.run(serve(config, seams, on_ready=lambda *_: calm_garbage_collection(), is_last=True))
     except AlreadyRunning as fault:
         return _fail(exits.ALREADY_RUNNING, str(fault))
     except (ConfigError, SchemaTooNew) as fault:

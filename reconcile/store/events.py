@@ -85,11 +85,8 @@ def kind(rules: Rules, contract_has_read: "HasRead") -> Kind:
         arrived = _new(connection, payloads)
         _match(connection, arrived, contract_has_read)
         _insert(connection, arrived)
-        applier = Applier(connection, rules)
         judged = [a for a in arrived if a.disposition in ("kept", "contradiction") and a.operation_id is not None]
-        applier.load([str(a.operation_id) for a in judged])
-        changes = {a.positions[0]: applier.apply(_as_arrival(a)) for a in judged}
-        applier.flush()
+        changes = _judge(connection, rules, judged) if judged else {}
         _ring(connection, [a for a in arrived if a.disposition == "rings"])
         done = [Done("duplicate") for _ in payloads]
         for a in arrived:
@@ -197,6 +194,15 @@ def _values(a: _Arrived) -> tuple[Any, ...]:
         len(a.positions) - 1,
         record.body,
     )
+
+
+def _judge(connection: sqlite3.Connection, rules: Rules, arrived: Sequence[_Arrived]) -> dict[int, Done]:
+    """What `decide` makes of those that are more than a ring, by their place in the batch."""
+    applier = Applier(connection, rules)
+    applier.load([str(a.operation_id) for a in arrived])
+    changes = {a.positions[0]: applier.apply(_as_arrival(a)) for a in arrived}
+    applier.flush()
+    return changes
 
 
 def _ring(connection: sqlite3.Connection, rung: list[_Arrived]) -> None:

@@ -47,10 +47,20 @@ class JsonPath:
 
     def one(self, document: JsonValue) -> JsonValue:
         """The one value that stands there; None where there is none, or null. Raises: Unreadable, for several."""
-        found = self.values(document)
-        if len(found) > 1:
-            raise Unreadable(f"{self.text}: several values where one was declared")
-        return found[0] if found else None
+        if self.is_of_many:
+            found = self.values(document)
+            if len(found) > 1:
+                raise Unreadable(f"{self.text}: several values where one was declared")
+            return found[0] if found else None
+        value = document
+        for step in self.steps:
+            if isinstance(value, dict) and isinstance(step, str):
+                value = value.get(step)
+            elif isinstance(value, list) and isinstance(step, int) and -len(value) <= step < len(value):
+                value = value[step]
+            else:
+                return None
+        return value
 
     def word(self, document: JsonValue) -> str | None:
         """The one id or word that stands there: text on a line; a whole number or a truth value is spelled out.
