@@ -123,10 +123,15 @@ class Home:
 
 @contextmanager
 def daemon(
-    home: Home, *, env: Mapping[str, str] | None = None, before: Sequence[str] = (), seconds: float = 60
+    home: Home,
+    *,
+    env: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
+    module: str = "daemon",
+    seconds: float = 60,
 ) -> Iterator[Running]:
     """The daemon on its own core, ready to serve, until the block ends. `before`: a command that starts it."""
-    argv = [*before, sys.executable, "-m", "daemon", "serve", "--config", str(home.configure())]
+    argv = [*before, sys.executable, "-m", module, "serve", "--config", str(home.configure())]
     secrets = {"BENCH_TOKEN": TOKEN, "BENCH_SECRET": SECRET, "BENCH_KEY": "sk-of-the-benchmarks"}
     with running(argv, port=home.api, log=home.log, core=MEASURED, env={**secrets, **(env or {})}) as process:
         until(home.is_ready, what="the daemon to be ready", seconds=seconds)

@@ -1,6 +1,6 @@
 -- wrk script: each request is another delivery, signed as Standard Webhooks asks, by OpenSSL's libcrypto through LuaJIT.
 -- BENCH_SECRET  whsec_<base64>; BENCH_RUN  part of every id; BENCH_JOBS  how many jobs they speak of (job_%07d);
--- BENCH_REPEATED  share of deliveries that are sent again as they were; BENCH_BODY  bytes of a body.
+-- BENCH_PAUSE  ms that each connection waits before its next request; BENCH_REPEATED  share of deliveries that are sent again as they were; BENCH_BODY  bytes of a body.
 local ffi = require("ffi")
 ffi.cdef[[
 const void *EVP_sha256(void);
@@ -36,7 +36,7 @@ function request()
     again = count
   end
   local id = string.format("evt-%s-%08d", run, again)
-  local body = shape:format(id, (again * 7919) % jobs, pad)
+  local body = shape:format(id, (again - 1) % jobs, pad)
   local at = tostring(os.time())
   local signed = id .. "." .. at .. "." .. body
   crypto.HMAC(sha256, key, key_len, signed, #signed, mac, mac_len)
@@ -44,6 +44,11 @@ function request()
   return wrk.format("POST", wrk.path, {
     ["content-type"] = "application/json", ["webhook-id"] = id, ["webhook-timestamp"] = at,
     ["webhook-signature"] = "v1," .. ffi.string(encoded, n)}, body)
+end
+
+local pause = tonumber(os.getenv("BENCH_PAUSE") or "0")
+if pause > 0 then
+  function delay() return pause end
 end
 
 function done(summary, latency)
