@@ -72,6 +72,16 @@ async def test_what_arrives_while_a_commit_runs_shares_the_next_one(place: Place
         assert [len(done) for done in owner.heard] == [1, 50]
 
 
+async def test_who_comes_a_turn_later_shares_the_commit_of_who_came_first(place: Place) -> None:
+    async with place.opened() as owner:
+        tasks = []
+        for n in range(20):
+            tasks.append(asyncio.create_task(owner.store.receive(event(f"evt_{n}"))))
+            await asyncio.sleep(0)
+        await answers(tasks)
+        assert owner.store.commits == 1
+
+
 async def test_the_callers_hear_their_own_results_in_the_order_of_their_writes(place: Place) -> None:
     async with place.opened() as owner:
         results = await together(*(owner.store.start(record(operation(n))) for n in range(100)))

@@ -78,6 +78,20 @@ def test_redaction_never_raises(secrets: list[str], s: str) -> None:
     redactor.data(s.encode("utf-8", "surrogatepass"))
 
 
+@given(
+    st.lists(st.binary(min_size=6, max_size=40).map(lambda raw: raw.decode("latin-1")), min_size=1, max_size=3),
+    st.lists(st.integers(0, 200) | st.binary(max_size=12), max_size=8),
+)
+def test_a_short_look_at_bytes_overlooks_no_form_of_a_secret(secrets: list[str], parts: list[int | bytes]) -> None:
+    redactor = Redactor(secrets)
+    forms = [data for _, data in redactor._forms]
+    data = b"".join(part if isinstance(part, bytes) else forms[part % len(forms)] for part in parts)
+    struck = data
+    for form in forms:
+        struck = struck.replace(form, REDACTED.encode())
+    assert redactor.data(data) == struck
+
+
 def test_a_redactor_does_not_show_its_secrets() -> None:
     assert "canary" not in repr(Redactor(["canary-secret"]))
 

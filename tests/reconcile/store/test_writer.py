@@ -3,18 +3,22 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import aiosqlite
 import pytest
 
 from reconcile.errors import StoreBroken, StoreBusy, WriteRefused
 from reconcile.states import State
+from reconcile.store import writer
 from reconcile.store.claims import ClaimWish, Renewal
 from reconcile.store.items import Absentees, Doubled, ItemRow, ItemSlice
 from reconcile.store.starts import SubmittedItem
 from reconcile.store.writer import MAX_BATCH
+from tests.conformance.owner import PATIENCE
 from tests.conformance.values import judge_that_fails_for
 from tests.reconcile.rows import NOW
 from tests.reconcile.store.ground import (
@@ -27,6 +31,7 @@ from tests.reconcile.store.ground import (
     answers,
     arrival,
     beside,
+    content,
     database_error,
     event,
     exchange,
@@ -620,3 +625,82 @@ async def test_killed_after_the_commit_all_of_the_batch_is_in_the_file(path: Pat
         assert ground.schedule(1)["lease_owner"] == "A"
         assert (await ground.get(2)).state is State.RESULT_COLLECTING
         ground.check_chains()
+
+
+# ---- the log comes into the file ----
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not is_so():  # noqa: ASYNC110 - nobody tells when a log was merged
+            await asyncio.sleep(0.01)
+
+
+def _stands_in_the_file_alone(path: Path, operation_id: str) -> bool:
+    """Whether a row is found without the log beside the file."""
+    uri = f"{path.absolute().as_uri()}?immutable=1"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            found = connection.execute("SELECT 1 FROM operations WHERE operation_id = ?", (operation_id,)).fetchall()
+    except sqlite3.DatabaseError:  # not even the table, or half of what is being brought in
+        return False
+    return bool(found)
+
+
+async def test_what_was_committed_is_brought_into_the_file_between_two_batches(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "MERGE_SECONDS", 0.0)
+    statements = Statements()
+    async with opened(path) as ground:
+        ground.hooks.before_begin = once(statements)
+        await ground.start(operation(1))
+        await _until(lambda: _stands_in_the_file_alone(path, "op_1"))
+    assert statements.outside.count("PRAGMA wal_checkpoint(PASSIVE)") >= 1
+
+
+async def test_no_commit_waits_for_the_log_to_be_brought_into_the_file(path: Path) -> None:
+    async with opened(path) as ground:
+        await together(*(ground.store.receive(event(f"evt_{n}", body=bytes(2**17))) for n in range(64)))
+        log = content(path.with_name(f"{path.name}-wal"))
+        assert len(log) > 64 * 2**17  # SQLite by itself would have merged after four of these MiB
+        assert len(content(path)) < 2**20
+
+
+async def test_a_disk_too_full_for_the_log_harms_nobody_and_is_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "MERGE_SECONDS", 0.0)
+    tries = _merges_fail(monkeypatch, sqlite3.SQLITE_FULL)
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        await _until(lambda: len(tries) == 1)
+        await ground.start(operation(2))
+        await _until(lambda: len(tries) == 2)
+        assert ground.store.is_writable
+
+
+async def test_a_disk_that_fails_under_the_log_breaks_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MERGE_SECONDS", 0.0)
+    _merges_fail(monkeypatch, sqlite3.SQLITE_IOERR)
+    async with opened(path) as ground:
+        await ground.start(operation(1))
+        assert isinstance(await ground.fault(), StoreBroken)
+        with pytest.raises(StoreBroken):
+            await ground.store.receive(event("evt_1"))
+    assert look(path, "SELECT operation_id FROM operations") == [("op_1",)]
+
+
+def _merges_fail(monkeypatch: pytest.MonkeyPatch, code: int) -> list[str]:
+    """Let each merge fail with that result code; the list grows with each try."""
+    tries: list[str] = []
+    real = aiosqlite.Connection.execute_fetchall
+
+    async def fail(self: aiosqlite.Connection, sql: str, *more: Any) -> Any:
+        if sql.startswith("PRAGMA wal_checkpoint"):
+            tries.append(sql)
+            raise database_error(code)
+        return await real(self, sql, *more)
+
+    monkeypatch.setattr(aiosqlite.Connection, "execute_fetchall", fail)
+    return tries
