@@ -52,7 +52,7 @@ def _failing(op: Operation) -> Situation | None:
         return Situation.NOT_ACCEPTED
     if op.state is State.RESULT_COLLECTING and errors:
         return Situation.UNFETCHED
-    if op.state not in WATCHING | CANCELLING or not (gone or errors):
+    if not (gone or errors) or op.state not in WATCHING | CANCELLING:
         return None
     return Situation.GONE if gone else Situation.UNREAD
 
@@ -77,23 +77,45 @@ def _at_the_end(op: Operation) -> Situation:
             return Situation.PLAIN
 
 
+class _Words:
+    """What fills the braces of a sentence about an operation: worked out for those that it has."""
+
+    __slots__ = ("_held", "_op")
+
+    def __init__(self, op: Operation, held: str | None) -> None:
+        self._op, self._held = op, held
+
+    def __getitem__(self, name: str) -> object:
+        op = self._op
+        match name:
+            case "provider":
+                return op.provider
+            case "why":
+                return self._held
+            case "before":
+                status = op.remote_status
+                return words.BEFORE.format(remote_status=quoted(status)) if status is not None else ""
+            case "times":
+                return _counted(op.schedule.gone_reads or op.schedule.errors, "time")
+            case "refusal":
+                return op.last_refusal
+            case "word":
+                return quoted(op.verdict.word or "") if op.verdict else "''"
+            case "succeeded":
+                return op.summary.succeeded if op.summary else 0
+            case "items":
+                return _counted(op.summary.total if op.summary else 0, "item")
+            case "unsuccessful":
+                return op.summary.total - op.summary.succeeded if op.summary else 0
+            case "despite":
+                return quoted(op.accepted_despite or "")
+            case "error":
+                return quoted(f"{op.error.code}: {op.error.message}") if op.error else "''"
+        raise KeyError(name)
+
+
 def _told(op: Operation, found: Situation, held: str | None) -> str:
-    summary = op.summary
-    succeeded, total = (summary.succeeded, summary.total) if summary else (0, 0)
-    before = words.BEFORE.format(remote_status=quoted(op.remote_status)) if op.remote_status is not None else ""
-    return words.TOLD[op.state, found].format(
-        provider=op.provider,
-        why=held,
-        before=before,
-        times=_counted(op.schedule.gone_reads or op.schedule.errors, "time"),
-        refusal=op.last_refusal,
-        word=quoted(op.verdict.word or "") if op.verdict else "''",
-        succeeded=succeeded,
-        items=_counted(total, "item"),
-        unsuccessful=total - succeeded,
-        despite=quoted(op.accepted_despite or ""),
-        error=quoted(f"{op.error.code}: {op.error.message}") if op.error else "''",
-    )
+    return words.TOLD[op.state, found].format_map(_Words(op, held))
 
 
 def _of_the_end(op: Operation) -> list[str]:

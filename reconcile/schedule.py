@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, Literal, Protocol
 
 #: Retry-After is honoured up to this, ms, even where a provider's poll cap is shorter. 1 h: design's default.
@@ -25,6 +26,7 @@ MAX_WAIT_LENGTH: Final = 64
 MAX_TIME_MS: Final = 253_402_300_799_999
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MS: Final = 86_400_000
 _ONE_MS: Final = timedelta(milliseconds=1)
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 # The three forms of RFC 9110, 5.6.7, all starting with a day's name: the parser behind it takes far more, and has read
@@ -126,7 +128,18 @@ def read_time_ms(value: object) -> int | None:
 
 def rfc3339(at_ms: int, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
     """A time of our own as RFC 3339 in UTC, never later than it is: what `read_time_ms` reads."""
-    return (_EPOCH + at_ms * _ONE_MS).isoformat(timespec=timespec).replace("+00:00", "Z")
+    day, ms = divmod(at_ms, _DAY_MS)
+    hours, ms = divmod(ms, 3_600_000)
+    minutes, ms = divmod(ms, 60_000)
+    if timespec == "seconds":
+        return f"{_date(day)}T{hours:02}:{minutes:02}:{ms // 1000:02}Z"
+    return f"{_date(day)}T{hours:02}:{minutes:02}:{ms // 1000:02}.{ms % 1000:03}Z"
+
+
+@lru_cache(maxsize=128)
+def _date(day: int) -> str:
+    """The date so many days after the epoch. Kept, since the times of many operations lie on few days."""
+    return (_EPOCH + timedelta(days=day)).date().isoformat()
 
 
 def _waits(headers: Mapping[str, Sequence[str]], now_ms: int) -> Iterator[int]:

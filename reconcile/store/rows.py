@@ -19,6 +19,7 @@ from reconcile.model import (
     Schedule,
     Spans,
     Summary,
+    UnixMs,
     Verdict,
     VerdictKind,
 )
@@ -62,6 +63,8 @@ _NESTED: Final[Mapping[str, Callable[..., Any]]] = {
     "callback": CallbackWish,
     "attention": Attention,
 }
+_WIDE: Final = len(COLUMNS)
+_STATES: Final = {state.value: state for state in State}
 _DEFAULTS: Final = {field.name: field.default for field in fields(Operation)}
 
 
@@ -92,33 +95,43 @@ def living(op: Operation) -> str:
 
 def load(row: Sequence[Any]) -> tuple[int, Operation]:
     """One row of `SELECT` as (key, operation); its `request` and `expect` stay in their own table."""
-    named = dict(zip(COLUMNS, row, strict=False))
-    key = named.pop("key")
-    document = json.loads(named.pop("living"))
-    values: dict[str, Any] = {**named, "state": State(named["state"])}
-    for name in (*_PLAIN, *_WORDS):
-        if name in document:
-            values[name] = document[name]
-    for name, make in _NESTED.items():
-        if name in document:
-            values[name] = make(**document[name])
-    if "verdict" in document:
-        raw = document["verdict"]
-        values["verdict"] = Verdict(VerdictKind(raw["kind"]), raw["word"], raw["known"], raw["may_hold_results"])
-    values["results"] = tuple(ResultRef(name, role) for name, role in document.get("results", ()))
-    for name in _JOBS:
-        values[name] = tuple(document.get(name, ()))
-    if "result" in document:
-        values["result"] = _result(document["result"])
-    return key, Operation(request={}, schedule=_schedule(row[len(COLUMNS) :], named), **values)
+    key, operation_id, provider, kind, state, remote_job_id, remote_status, created_at, started_at = row[:9]
+    completed_at, token, trace_id, fingerprint, contract_version, seq, head, document = row[9:_WIDE]
+    # A quiet row says little: what it leaves out is not looked for.
+    known = {name: _READ[name](value) for name, value in json.loads(document).items() if name in _READ}
+    return key, Operation(
+        operation_id=operation_id,
+        provider=provider,
+        type=kind,
+        state=_STATES[state],
+        token=token,
+        trace_id=trace_id,
+        fingerprint=fingerprint,
+        request={},
+        created_at=created_at,
+        schedule=_schedule(row[_WIDE:], completed_at or created_at),
+        contract_version=contract_version,
+        remote_job_id=remote_job_id,
+        remote_status=remote_status,
+        started_at=started_at,
+        completed_at=completed_at,
+        seq=seq,
+        head=head,
+        **known,
+    )
 
 
-def _schedule(columns: Sequence[Any], named: Mapping[str, Any]) -> Schedule:
-    values = dict(zip(SCHEDULE_COLUMNS, columns, strict=False))
-    if values.get("due_at") is None:
-        return Schedule(due_at=named["completed_at"] or named["created_at"])
-    values["marks_on_claim"] = bool(values["marks_on_claim"])
-    return Schedule(**values)
+def _schedule(columns: Sequence[Any], otherwise_at: UnixMs) -> Schedule:
+    if not columns or columns[0] is None:  # of a terminal operation, or a wide row alone
+        return Schedule(due_at=otherwise_at)
+    due_at, deadline_at, priority, polls, errors, gone_reads, gone_since, mark_at, marks_on_claim, fence = columns[:10]
+    return Schedule(
+        due_at, priority, deadline_at, polls, errors, gone_reads, gone_since, mark_at, bool(marks_on_claim), fence
+    )
+
+
+def _verdict(document: dict[str, Any]) -> Verdict:
+    return Verdict(VerdictKind(document["kind"]), document["word"], document["known"], document["may_hold_results"])
 
 
 def _result(document: dict[str, Any]) -> ResultInfo:
@@ -128,6 +141,25 @@ def _result(document: dict[str, Any]) -> ResultInfo:
         listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in problems.items()}
         problems = Problems(**listed)
     return ResultInfo(**document, files=files, problems=problems, indexes=indexes)
+
+
+def _nested(make: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
+    return lambda document: make(**document)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+#: How each part of `living` is read.
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys((*_PLAIN, *_WORDS), _as_it_is),
+    **{name: _nested(make) for name, make in _NESTED.items()},
+    **dict.fromkeys(_JOBS, tuple),
+    "verdict": _verdict,
+    "results": lambda document: tuple(ResultRef(name, role) for name, role in document),
+    "result": _result,
+}
 
 
 _INSERT: Final = f"INSERT INTO operations ({', '.join(COLUMNS[1:])}) VALUES ({', '.join('?' * (len(COLUMNS) - 1))})"

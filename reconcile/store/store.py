@@ -44,6 +44,7 @@ from reconcile.store.pruning import WasPruned
 from reconcile.store.reading import Reader, store_error
 from reconcile.store.record import Record
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener, read_only_uri
+from reconcile.store.single_reads import SingleReads
 from reconcile.store.starts import Started, StartRecord
 from reconcile.store.sweeps import Sweeps
 from reconcile.store.writer import Done, GroupCommit, Hooks, Kind, Measured, Pulse, open_writer, unmeasured
@@ -80,6 +81,7 @@ class Store:
         self._group = group
         self._writer = writer
         self._reader = reader
+        self._single = SingleReads(reader)
         self._scanner = scanner
         self._start, self._evidence, self._events, self._claim = kinds
 
@@ -164,8 +166,8 @@ class Store:
 
     async def get(self, operation_id: str) -> Operation | None:
         """One operation as it stands, without its request."""
-        found = await self._reader.execute_fetchall(rows.SELECT + "WHERE o.operation_id = ?", (operation_id,))
-        return rows.load(found[0])[1] if found else None
+        found = await self._single.get(operation_id)
+        return None if found is None else rows.load(found)[1]
 
     async def was_pruned(self, operation_id: str) -> WasPruned | None:
         """That an operation was pruned, or is leaving; None where there is one, or never was."""
