@@ -47,13 +47,13 @@ def _outage(folder: Path, name: str, jobs: int, down: int) -> Iterator[Figure]:
     home = Home(folder / f"outage-{name}", providers + polled, port)
     home.configure()
     # Jobs end when the outage is long over, so that whatever is asked meanwhile is asked by the daemon's own plan.
-    lasts = ["--ms", str((down + 30 + jobs // 300) * 1000), "--spread", "10000", "--word", "failed"]
+    lasts = ["--ms", str((down + 30 + jobs // 60) * 1000), "--spread", "10000", "--word", "failed"]
     beside = [sys.executable, "-m", "benchmarks.provider", str(port), "--jobs", str(jobs), *lasts]
     with running(beside, port=port, log=home.log, core=BESIDE), daemon(home):
         _tell(port, "/_begin")
         tell(f"outage: {jobs} jobs at {name}")
         adopt(home, name, job_ids(jobs))
-        until(lambda: home.get("/v1/status")["operations"].get("observing") == jobs, what="a first read", seconds=180)
+        until(lambda: "accepted" not in home.get("/v1/status")["operations"], what="a first read", seconds=180, every=1)
         time.sleep(3)
         _tell(port, "/_outage?on=1")
         time.sleep(down)

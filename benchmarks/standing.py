@@ -89,14 +89,13 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
 
 def _settle(home: Home) -> None:
     """One start, whose checkpoint takes in all that was parked: it comes once, and is not what is measured."""
-    with daemon(home, seconds=300):
-        with closing(sqlite3.connect(f"file:{home.database}?mode=ro", uri=True)) as connection:
-            last = connection.execute("SELECT max(position) FROM history").fetchone()[0]
+    with daemon(home, seconds=300), closing(sqlite3.connect(f"file:{home.database}?mode=ro", uri=True)) as connection:
+        last = connection.execute("SELECT max(position) FROM history").fetchone()[0]
 
-            def is_signed() -> bool:
-                return bool(connection.execute("SELECT max(position) FROM checkpoints").fetchone()[0] == last)
+        def is_signed() -> bool:
+            return bool(connection.execute("SELECT max(position) FROM checkpoints").fetchone()[0] == last)
 
-            until(is_signed, what="all to be signed", seconds=600, every=1)
+        until(is_signed, what="all to be signed", seconds=600, every=1)
 
 
 def _idle(ours: Running, seconds: int) -> float:
