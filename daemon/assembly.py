@@ -124,7 +124,7 @@ async def assemble(config: Config, seams: Seams, *, local_hosts: Container[str])
         undo.pop_all()
     redactor = Redactor((*config.secrets, *(token.value for token in tokens)))  # also the one that we made
     ground = Ground(config, seams, store, files, peers, callbacks, redactor)
-    client, ingest = rooms.client_on(ground), rooms.ingest_on(ground, reporter)
+    client, ingest = rooms.client_on(ground), rooms.ingest_on(ground, reporter, paces)
     collector = rooms.collector_on(ground, client)
     owner = seams.dice.identifier("boot_")
     pace_keeper = rooms.pace_keeper_on(ground, stands, paces)

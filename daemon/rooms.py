@@ -109,7 +109,7 @@ def client_on(ground: Ground) -> Client:
     )
 
 
-def ingest_on(ground: Ground, reporter: Reporter) -> Ingest:
+def ingest_on(ground: Ground, reporter: Reporter, paces: Paces) -> Ingest:
     """The one road by which evidence comes in."""
     return Ingest(
         store=ground.store,
@@ -118,6 +118,7 @@ def ingest_on(ground: Ground, reporter: Reporter) -> Ingest:
         clock=ground.seams.clock,
         dice=ground.seams.dice,
         redactor=ground.redactor,
+        pace=paces,
     )
 
 

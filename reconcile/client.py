@@ -200,7 +200,7 @@ class Client:
         headers = {**request.headers, **_trace(op, request)}
         if not decodes:
             headers["Accept-Encoding"] = inflate.ACCEPTED
-        if origin_of(url) == origin_of(peer.base_url):
+        if origin_of(url) == peer.origin:
             headers.update(peer.credentials)
         if isinstance(body, Joined):
             headers["Content-Length"] = str(body.size)

@@ -26,7 +26,9 @@ from reconcile.store.events import EventRecord
 from reconcile.store.evidence import Arrival, Judge
 from reconcile.store.kept import MAX_RAW, ObservationRecord, RequestRecord
 from reconcile.store.list_pages import ListedJob, PageKept, PageRecord
+from reconcile.store.repeats import Repeat
 from reconcile.store.store import Store
+from reconcile.unchanged import next_wait_ms
 
 #: Raw bytes kept of an answer that could not be read. 1 KiB: enough to tell whose page it is.
 MAX_RAW_OF_A_FAULT: Final = 1024
@@ -65,6 +67,7 @@ class Ingest:
         clock: Clock,
         dice: Dice,
         redactor: Redactor,
+        pace: Callable[[str], Pace] = lambda _: Pace.POLLED,
     ) -> None:
         self._store = store
         self._contracts = contracts
@@ -72,6 +75,7 @@ class Ingest:
         self._clock = clock
         self._dice = dice
         self._redactor = redactor
+        self._pace = pace
 
     async def answer(
         self,
@@ -87,6 +91,8 @@ class Ingest:
 
         Raises: StoreError; LeaseLost: act no further.
         """
+        if not holds and await self._repeats(op, evidence, fence):
+            return Change(op)
         exchange = exchanges[-1]
         requests = tuple(self._request_record(each, attempt) for each in exchanges)
         request = requests[-1]
@@ -174,6 +180,17 @@ class Ingest:
                 renew_until=now + renew_ms if renew_ms > 0 else None,
             )
         )
+
+    async def _repeats(self, op: Operation, evidence: Evidence, fence: int) -> bool:
+        """Whether a read told nothing new, and only the next one had to be planned. Raises: StoreError."""
+        contract, now = self._contracts(op.provider), self._clock.now()
+        wait = next_wait_ms(op, contract, evidence, draw=self._dice.draw(), pace=self._pace(op.provider))
+        if wait is None:
+            return False
+        try:
+            return await self._store.repeat(Repeat(op, fence, now, now + wait))
+        except StoreBusy:
+            return False  # evidence waits for the disk
 
     async def _apply(self, op: Operation, evidence: Evidence, **how: Any) -> Change:
         arrival = Arrival(op.operation_id, evidence, at=self._clock.now(), draw=self._dice.draw(), **how)

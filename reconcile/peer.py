@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Protocol
 
 from yarl import URL
@@ -14,6 +15,9 @@ from reconcile.provider import Provider
 
 #: Requests that an error rate is told over. 100: arbitrary.
 RECENT: Final = 100
+
+#: Asked with each request, of an address that stays the same.
+_known_origin_of = lru_cache(maxsize=64)(origin_of)
 
 
 class Traced(Protocol):
@@ -50,15 +54,16 @@ class Peer:
     #: How the last requests went, for people: True where an answer came that was no error of the provider.
     recent: "deque[bool]" = field(default_factory=lambda: deque(maxlen=RECENT))
     last_good_read_at: UnixMs | None = None
-    #: Scheme, host and port of its address.
-    origin: str = field(init=False)
-    #: The origins of the operations that it may be asked about; None: of none.
-    origins: frozenset[str] | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Where it is asked does not change in its life, and is wanted for every operation that is shown."""
-        self.origin = origin_of(self.base_url)
-        self.origins = None if self.absence is not None else self.earlier | {self.origin}
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port of its address."""
+        return _known_origin_of(self.base_url)
+
+    @property
+    def origins(self) -> frozenset[str] | None:
+        """The origins of the operations that it may be asked about; None: of none."""
+        return None if self.absence is not None else self.earlier | {self.origin}
 
     def absence_for(self, op: Traced) -> Absence | None:
         """Why it may not be asked about `op`; None: it may."""

@@ -32,6 +32,9 @@ GRACE_SECONDS: Final = 20
 #: How long all slots of a provider may be held by the same actions before its deadlines fire without their last read,
 #: seconds. 60: arbitrary, two reads long; four slow transfers must not hold up every deadline of a provider.
 STUCK_SECONDS: Final = 60
+#: How long a slot that was freed waits for others, ms, while only such slots are waited for: a claim then takes several
+#: rows. 20: arbitrary, what a quick answer takes.
+FREED_MS: Final = 20
 #: Wait where nothing is planned, ms; whatever comes due earlier wakes the loop. 1 h: arbitrary.
 IDLE_MS: Final = 3_600_000
 
@@ -79,6 +82,10 @@ class Worker:
         #: Providers whose list was asked after all rows so far: a row probes their pause next, where one is due.
         self._listed_last: set[str] = set()
         self._wake = asyncio.Event()
+        #: What woke the loop waits for no company.
+        self._hurry = asyncio.Event()
+        #: Providers with due rows, or a due list, that found no slot.
+        self._starved: set[str] = set()
         self._sleeping_until: UnixMs | None = None
         #: When an action of a provider last began or ended, in monotonic seconds.
         self._turned_at: dict[str, float] = {}
@@ -95,13 +102,17 @@ class Worker:
     def wake(self, due_at: UnixMs) -> None:
         """Something comes due at `due_at`: wake the loop if that is sooner than it would."""
         if self._sleeping_until is None or due_at < self._sleeping_until:
-            self._wake.set()
+            self._wake_now()
+
+    def _wake_now(self) -> None:
+        self._hurry.set()
+        self._wake.set()
 
     def clock_stepped(self) -> None:
         """The wall clock was set: what was planned by it is planned anew."""
         self._renew_at = 0
         self._pace_keeper.clock_stepped()
-        self._wake.set()
+        self._wake_now()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Claim and act until `stop` (whoever sets it also calls `wake`); then let running actions end.
@@ -111,6 +122,7 @@ class Worker:
         self._renew_at = self._clock.now() + RENEW_MS
         while not stop.is_set():
             self._wake.clear()
+            self._hurry.clear()
             if self._running and self._clock.now() >= self._renew_at:
                 await self._renew()
             if self._clock.now() >= self._renew_at:
@@ -157,6 +169,7 @@ class Worker:
             self._start(claim)
         self._start_sweeps(stop, now, self._sweeper.ready(now))
         times = [self._look_again(name, due_at) for name, due_at in claimed.next_due.items()]
+        self._starved = self._without_slot(claimed.next_due)
         times += [self._peers[name].pause.until_ms for name in paused]
         times += [claimed.next_expiry, claimed.next_overdue, again_at, self._sweeper.next_at(now)]
         times += [now + math.ceil(seconds * 1000) for name, seconds in full.items() if name not in stuck]
@@ -188,6 +201,13 @@ class Worker:
         peer, now = self._peers[name], self._clock.now()
         return next_at if next_at > now or self._room(peer, now) > 0 else None
 
+    def _without_slot(self, next_due: Mapping[str, UnixMs]) -> set[str]:
+        """Providers that could be asked more, had they a slot; for those with one `run` comes back by itself."""
+        now = self._clock.now()
+        rows = {name for name, due_at in next_due.items() if due_at <= now}
+        lists = set(self._sweeper.ready(now))
+        return {name for name in rows | lists if self._room(self._peers[name], now) <= 0}
+
     def _room(self, peer: Peer, now: UnixMs) -> int:
         concurrency = peer.provider.contract.limits.concurrency
         return max(0, limits.max_in_flight(peer.pause, concurrency, now) - self._busy(peer.name))
@@ -216,10 +236,27 @@ class Worker:
         try:
             async with asyncio.timeout(waits):
                 await self._wake.wait()
+                async with asyncio.timeout(FREED_MS / 1000):
+                    await self._hurry.wait()
         except TimeoutError:
             pass
         finally:
             self._sleeping_until = None
+
+    def _freed(self, op: Operation) -> None:
+        """An action has ended: wake the loop if its slot is waited for, once half of them are free or a moment passed.
+
+        What the action left due tells by itself, with the commit that wrote it.
+        """
+        peer, now = self._peers[op.provider], self._clock.now()
+        self._turned_at[peer.name] = self._clock.monotonic()
+        if op.state is State.RESULT_COLLECTING or peer.pause != self._kept.get(peer.name, limits.NO_PAUSE):
+            self._wake_now()  # transfers have a bound of their own, and a pause bounds everything
+        elif peer.name in self._starved:
+            slots = limits.max_in_flight(peer.pause, peer.provider.contract.limits.concurrency, now)
+            if 2 * self._room(peer, now) >= slots:
+                self._hurry.set()
+            self._wake.set()
 
     def _lists_first(self, now: UnixMs) -> list[str]:
         """Lists that are not to wait for the rows any longer.
@@ -256,7 +293,7 @@ class Worker:
         finally:
             self._sweeping.discard(name)
             self._turned_at[name] = self._clock.monotonic()
-            self._wake.set()
+            self._wake_now()
 
     def _start(self, claim: Claim) -> None:
         operation_id = claim.operation.operation_id
@@ -286,8 +323,7 @@ class Worker:
             await self._tell_own_fault(act, op)
         finally:
             del self._running[op.operation_id, claim.fence]
-            self._turned_at[op.provider] = self._clock.monotonic()
-            self._wake.set()
+            self._freed(op)
 
     async def _tell_own_fault(self, act: Act, op: Operation) -> None:
         try:

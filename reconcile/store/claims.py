@@ -14,6 +14,9 @@ from reconcile.store.writer import Done, Kind
 #: Of the rows claimed at once, the share kept for sweeping while more urgent work waits: one in eight, arbitrary,
 #: so that a flood of rung jobs cannot starve those whose webhook never came.
 SWEEP_SHARE: Final = 8
+#: How long a poll that comes due waits for others, ms, so that one claim and one commit serve many. 100: arbitrary, a
+#: tenth of the shortest interval that makes sense; what rings, a create or a cancel waits for nobody.
+COMPANY_MS: Final = 100
 #: Rows past their deadline that one claim takes of a provider that cannot be asked. 100: arbitrary; each is one write.
 MAX_OVERDUE: Final = 100
 
@@ -96,15 +99,19 @@ _PRIORITIES: Final = range(Priority.CANCEL, Priority.SWEPT + 1)
 
 
 def next_due(connection: sqlite3.Connection, wish: ClaimWish) -> dict[str, UnixMs]:
-    """When each provider's next unleased row can be taken; a provider without one is absent."""
+    """When each provider's next unleased row is to be taken; a provider without one is absent.
+
+    Polls that come due shortly after the first of them are taken along with it.
+    """
     found: dict[str, UnixMs] = {}
     for provider in wish.room:
         if provider in wish.paused:
             continue
         can_collect = wish.collect_room.get(provider, 1) > 0
         priorities = [p for p in _PRIORITIES if can_collect or p != Priority.COLLECT]
-        times = [connection.execute(_NEXT_DUE, (provider, p)).fetchone()[0] for p in priorities]
-        if known := [t for t in times if t is not None]:
+        times = {p: connection.execute(_NEXT_DUE, (provider, p)).fetchone()[0] for p in priorities}
+        waits = {Priority.SWEPT: COMPANY_MS}
+        if known := [t + waits.get(p, 0) for p, t in times.items() if t is not None]:
             found[provider] = min(known)
     return found
 

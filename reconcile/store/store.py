@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from reconcile.absence import OpenAt, Served
+from reconcile.evidence import JobRead
 from reconcile.history_row import HistoryRow
 from reconcile.limits import Pause
 from reconcile.model import Operation, UnixMs
@@ -26,6 +27,7 @@ from reconcile.store import (
     providers,
     pruned_events,
     pruning,
+    repeats,
     rows,
     starts,
 )
@@ -43,6 +45,7 @@ from reconcile.store.providers import Known
 from reconcile.store.pruning import WasPruned
 from reconcile.store.reading import Reader, store_error
 from reconcile.store.record import Record
+from reconcile.store.repeats import Repeat
 from reconcile.store.schema import READER_PRAGMAS, Connection, Opener, read_only_uri
 from reconcile.store.single_reads import SingleReads
 from reconcile.store.starts import Started, StartRecord
@@ -94,7 +97,12 @@ class Store:
 
     async def apply(self, arrival: Arrival) -> Any:
         """Bring evidence to its operation; gives the Change. Raises: StoreError."""
-        return await self._group.write(self._evidence, arrival)
+        # Nobody waits for what a read has shown, and one that is lost is made again.
+        return await self._group.write(self._evidence, arrival, is_patient=isinstance(arrival.evidence, JobRead))
+
+    async def repeat(self, read: Repeat) -> bool:
+        """Plan the read after one that told nothing new; False: its row has changed. Raises: StoreError."""
+        return bool(await self._group.write(repeats.KEEP, read, is_patient=True))
 
     async def receive(self, event: EventRecord) -> str:
         """Keep a verified delivery; "new" or "duplicate". Raises: StoreError."""

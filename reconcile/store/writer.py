@@ -25,6 +25,9 @@ QUIET_TURNS: Final = 3
 #: Seconds from a commit until the log is brought into the file, between two batches. 1: in place of SQLite's own way,
 #: which makes the commit wait that happens to reach a thousand pages (measured: half of the time of all commits).
 MERGE_SECONDS: Final = 1.0
+#: How long a write that nobody waits for waits itself for others, seconds. 10 ms: arbitrary, several commits long; one
+#: that somebody waits for takes it along.
+PATIENCE_SECONDS: Final = 0.01
 #: Result codes after which only the file itself can tell what was written: the process ends (SQLite result codes).
 _BROKEN: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 #: Result codes that concern every write alike and may pass: the batch is rolled back.
@@ -249,13 +252,20 @@ class GroupCommit:
         """How far the writer has come."""
         return Pulse(self._ended_batches, is_busy=bool(self._in_hand or self._waiting))
 
-    async def write(self, kind: Kind, payload: Any) -> Any:
-        """Hand in one write and wait for the commit that holds it. Raises: StoreError."""
+    async def write(self, kind: Kind, payload: Any, *, is_patient: bool = False) -> Any:
+        """Hand in one write and wait for the commit that holds it; a patient one waits for company first.
+
+        Raises: StoreError.
+        """
         if self.broken is not None or self._closing:
             raise self.broken or StoreBusy("the store is closing")
-        future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Done] = loop.create_future()
+        if not is_patient:
+            self._wake.set()
+        elif not self._waiting:
+            loop.call_later(PATIENCE_SECONDS, self._wake.set)
         self._waiting.append(_Write(kind, payload, future))
-        self._wake.set()
         return (await future).result
 
     async def run(self) -> None:
@@ -276,13 +286,14 @@ class GroupCommit:
         while not (self._closing and not self._waiting):
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
-                await self._let_in()
-                self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            await self._let_in()
+            self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            if self._waiting:
+                self._wake.set()
+            if self._in_hand:  # else what it was woken for has gone along with others
                 await self._commit(self._in_hand)
                 self._ended_batches += 1
                 self._in_hand = []
-                await self._merge()
             await self._merge()
 
     async def _let_in(self) -> None:

@@ -275,7 +275,7 @@ def _request(
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> HttpRequest:
-    if "job_id" in template.placeholders and "job_id" not in values:
+    if "job_id" not in values and "job_id" in template.placeholders:
         raise ValueError(f"{values['operation_id']} has no job yet")
     path, query = template.path_for(values), template.query_for(values)
     return HttpRequest(template.method, path, purpose, query=query, headers=headers or {}, body=body)
