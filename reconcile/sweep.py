@@ -198,7 +198,9 @@ class Sweeper:
         delay = schedule.poll_delay_ms(
             watch.contract.poll, schedule.MAX_DOUBLINGS, draw=draw, sweeping=watch.is_healthy
         )
-        await self._close(name, cursor, walk, due_at=now + delay, errors=0, pages=walk.pages + unseen)
+        # From its beginning on, so that a long list is not read later for its length; half of the wait is left.
+        due_at = max(walk.began_at + delay, now + delay // 2)
+        await self._close(name, cursor, walk, due_at=due_at, errors=0, pages=walk.pages + unseen)
         watch.needed = walk.pages + unseen
         self._log.info(
             "list_swept",

@@ -314,6 +314,27 @@ async def test_the_next_sweep_stands_in_the_file_before_its_gap_and_a_restart_go
 # ---- what a list does not show, or shows wrongly --------------------------------------------------------------------
 
 
+async def test_a_long_sweep_puts_the_next_one_off_by_half_of_its_wait_at_least_and_not_by_its_own_length(
+    tmp_path: Path,
+) -> None:
+    """From the beginning of one to that of the next is one wait: else an end is seen later where there are more jobs."""
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(30)
+        on.work()
+        await on.listed()
+        for takes, latest in ((20_000, MINUTE), (10 * MINUTE, 10 * MINUTE + MINUTE // 2)):
+
+            def slow(_: web.Request, answer: web.StreamResponse, takes: int = takes) -> web.StreamResponse:
+                on.ground.clock.set(on.ground.clock.now() + takes)
+                return answer
+
+            on.twist[0] = slow
+            began = on.cursor()["due_at"]
+            await on.sweep()
+            on.twist[0] = as_is
+            assert began + takes < on.cursor()["due_at"] <= began + latest + 1000
+
+
 async def test_a_job_that_the_list_never_shows_is_read_by_its_id(tmp_path: Path) -> None:
     """J1: absence from a list is never an end. A job younger than the list's lag is given time to appear."""
     async with scene(tmp_path / "state") as on:
