@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.table import Figure, show, tell
 
-SUBJECTS: Final = ("ingest", "soak", "collection", "standing", "outage", "restart")
+SUBJECTS: Final = ("ingest", "soak", "collection", "standing", "outage", "restart", "tracking")
 
 
 def main() -> int:
