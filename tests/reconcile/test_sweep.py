@@ -317,7 +317,7 @@ async def test_the_next_sweep_stands_in_the_file_before_its_gap_and_a_restart_go
 async def test_a_long_sweep_puts_the_next_one_off_by_half_of_its_wait_at_least_and_not_by_its_own_length(
     tmp_path: Path,
 ) -> None:
-    """From the beginning of one to that of the next is one wait: else an end is seen later where there are more jobs."""
+    """From beginning to beginning is one wait: else an end is seen later where there are more jobs."""
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(30)
         on.work()
