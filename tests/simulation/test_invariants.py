@@ -155,7 +155,7 @@ def test_a_wrong_decision_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Change, Evidence, int], Change], rule: str
 ) -> None:
     break_decide(monkeypatch, fault)
-    assert rule in killed_at_steps(folder, range(130, 190))
+    assert rule in killed_at_steps(folder, range(130, 320))
 
 
 def test_a_send_without_its_mark_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
