@@ -104,3 +104,12 @@ def is_news(stands: Stands, seen: Observation, verdict: Verdict, *, sent_at: Uni
         and stands.errors == 0
         and stands.gone_reads == 0
     )
+
+
+def is_known(stands: Stands, *, sent_at: UnixMs) -> bool:
+    """Whether a listed job that is no news is none because its open operation shows just that.
+
+    Not where it was not looked at, for a lease or a later read; nor of what has ended, whose age ends a walk.
+    """
+    is_older = stands.last_read_at is not None and sent_at < stands.last_read_at
+    return stands.state in LISTED and not stands.is_leased and not is_older

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from reconcile import health, listing, notices
 from reconcile.absence import Served, absence_of
 from reconcile.contract import Contract
+from reconcile.familiar import Familiar
 from reconcile.model import Change, EntryKind, UnixMs
 from reconcile.notice import Notice
 from reconcile.schedule import Pace
@@ -36,6 +37,8 @@ class Watch:
     errors: int = 0
     #: The pace that the due times in the file were set by.
     in_file: Pace = Pace.POLLED
+    #: What its list said last.
+    familiar: Familiar = field(default_factory=Familiar)
 
     def is_its_own(self, origin: str | None) -> bool:
         """Whether it may be asked about an operation that was started there."""
@@ -100,6 +103,8 @@ class Paces:
         """Take in what was committed; whether the provider's jobs are to be watched otherwise from now on."""
         watch = self.watches.get(change.operation.provider)
         moves = [entry for entry in change.entries if entry.kind is EntryKind.MOVE]
+        if watch is not None and change.operation.remote_job_id is not None:
+            watch.familiar.forget(change.operation.remote_job_id)
         if watch is None or not (moves or change.recent_ends is not None):
             return False
         before = watch.goal, watch.is_healthy

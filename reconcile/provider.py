@@ -4,7 +4,7 @@ No method here performs a request; client.py is the one room that does. An adapt
 and a webhook body only after its signature held.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal, Protocol, runtime_checkable
@@ -143,6 +143,15 @@ class Item:
     body: JsonValue = None
 
 
+#: Whether an entry of a list page says what it said before.
+IsFamiliar = Callable[[JsonObject], bool]
+
+
+def nothing_is(_: JsonObject) -> bool:
+    """No entry is familiar."""
+    return False
+
+
 class Provider(Protocol):
     """A provider as data plus pure functions."""
 
@@ -182,8 +191,8 @@ class Provider(Protocol):
         """One page of the account's jobs."""
         ...
 
-    def read_list(self, response: HttpResponse) -> Page | ReadFailed:
-        """The jobs on it."""
+    def read_list(self, response: HttpResponse, is_familiar: IsFamiliar = nothing_is) -> Page | ReadFailed:
+        """The jobs on it; those whose entries are familiar may be left out."""
         ...
 
     def marker(self, op: Operation) -> str | None:

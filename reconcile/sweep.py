@@ -16,7 +16,7 @@ from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.evidence import ReadFailed
 from reconcile.ingest import Ingest
 from reconcile.leases import LEASE_MS, RENEW_MS, STORE_BUSY_MS
-from reconcile.model import UnixMs
+from reconcile.model import JsonObject, UnixMs
 from reconcile.paces import Paces
 from reconcile.peer import Peer
 from reconcile.provider import Page, Purpose
@@ -122,10 +122,11 @@ class Sweeper:
         terms = self._contract(name).lookup
         if walk is None or terms is None:
             return False
-        page, exchange = await self._read(name, walk)
+        page, familiar, exchange = await self._read(name, walk)
         if isinstance(page, ReadFailed):
             await self._cut_short(name, cursor, walk, page)
             return False
+        walk.see(familiar)
         if not await self._keep(name, walk, page, exchange):
             self._log.warning("lease_lost", sweep=name, fence=walk.fence)
             self._drop(cursor)
@@ -150,18 +151,30 @@ class Sweeper:
         cursor.walk = Walk(fence, self._dice.trace_id(), now, now, scope)
         return cursor.walk
 
-    async def _read(self, name: str, walk: Walk) -> tuple[Page | ReadFailed, Exchange]:
-        peer = self._peers[name]
+    async def _read(self, name: str, walk: Walk) -> tuple[Page | ReadFailed, list[int], Exchange]:
+        """A page, and the operations of those of its jobs that it says of what it said before."""
+        peer, known, familiar = self._peers[name], self._paces.watches[name].familiar, list[int]()
+
+        def is_familiar(entry: JsonObject) -> bool:
+            key = known.key_of(entry)
+            if key is not None:
+                familiar.append(key)
+            return key is not None
+
         request = replace(peer.provider.list_page(walk.cursor), purpose=Purpose.LIST)
         exchange = await self._client.send(peer, walk, request)
         walk.pages += 1
         if exchange.response is None:
-            return ReadFailed(exchange.error_class or "unknown"), exchange
-        return peer.provider.read_list(exchange.response), exchange
+            return ReadFailed(exchange.error_class or "unknown"), familiar, exchange
+        return peer.provider.read_list(exchange.response, is_familiar), familiar, exchange
 
     async def _keep(self, name: str, walk: Walk, page: Page, exchange: Exchange) -> bool:
         now = self._clock.now()
         renews = now - walk.renewed_at >= RENEW_MS
+        if not (page.jobs or renews):
+            return True  # nothing to keep; a lease that was lost shows with the next page that has, or at the end
+        familiar = self._paces.watches[name].familiar
+        familiar.begin_page()
         kept = await self._ingest.page(
             name,
             page,
@@ -173,15 +186,19 @@ class Sweeper:
         )
         walk.renewed_at = now if renews else walk.renewed_at
         walk.see(kept.seen)
+        shown = zip(reversed(page.jobs), reversed(page.entries), strict=False)
+        entries = {str(job.remote_job_id): entry for job, entry in shown}  # of one that came twice the first was judged
+        familiar.learn((job_id, key, entries[job_id]) for job_id, key in kept.known if job_id in entries)
         return kept.is_held
 
     async def _scope(self, name: str) -> Scope:
         scope, after = Scope(), 0
-        while part := await self._store.sweeps.watched(name, self._served, after=after):
-            after = part[-1][0]
-            for key, created_at, _ in part:
-                scope.add(key, created_at)
-        return scope
+        while True:
+            keys, oldest_at = await self._store.sweeps.scope(name, self._served, after=after)
+            if not keys:
+                return scope
+            scope.add(keys, oldest_at)
+            after = keys[-1]
 
     async def _forget_who_left(self, walk: Walk) -> None:
         """What ended by another road meanwhile may never be shown: no page is read for its sake."""

@@ -1,6 +1,6 @@
 """One sweep under way: which jobs it set out to see, which of them no page has shown, when no page is left. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from reconcile import listing
@@ -57,11 +57,12 @@ class Scope:
     #: Those that no page has shown yet. Jobs that come to be watched meanwhile are the next sweep's.
     unseen: Keys = field(default_factory=Keys)
 
-    def add(self, key: int, created_at: UnixMs) -> None:
-        """One more open job; in the order of keys."""
-        self.open_jobs += 1
-        self.oldest_at = created_at if self.oldest_at is None else min(self.oldest_at, created_at)
-        self.unseen.add(key)
+    def add(self, keys: Sequence[int], oldest_at: UnixMs) -> None:
+        """More open jobs, in the order of keys; the oldest of them was made then."""
+        self.open_jobs += len(keys)
+        self.oldest_at = oldest_at if self.oldest_at is None else min(self.oldest_at, oldest_at)
+        for key in keys:
+            self.unseen.add(key)
 
 
 @dataclass(slots=True)

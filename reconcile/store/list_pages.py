@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from reconcile.absence import Served
 from reconcile.evidence import JobRead
-from reconcile.listing import Stands, is_news
+from reconcile.listing import Stands, is_known, is_news
 from reconcile.model import JsonObject, Observation, Progress, UnixMs, Verdict
 from reconcile.states import State
 from reconcile.store.absence import SERVED, as_pairs
@@ -59,6 +59,9 @@ class PageKept:
     is_held: bool
     #: Keys of the operations that it showed, whatever state they are in.
     seen: tuple[int, ...]
+    #: Jobs of which it told nothing that their open operations do not show, with the operations' keys: as long as
+    #: neither changes, the same entry tells nothing either.
+    known: tuple[tuple[str, int], ...] = ()
 
 
 _RENEW: Final = "UPDATE sweeps SET lease_until = ? WHERE provider = ? AND lease_owner = ? AND fence = ?"
@@ -78,8 +81,8 @@ def _keep_page(connection: sqlite3.Connection, page: PageRecord, rules: Rules) -
         is_held = connection.execute(_RENEW, (page.renew_until, *lease)).rowcount == 1
     else:
         is_held = connection.execute(_IS_HELD, lease).fetchone() is not None
-    seen, arrivals = _read_page(connection, page)
-    kept = PageKept(is_held, tuple(seen))
+    seen, known, arrivals = _read_page(connection, page)
+    kept = PageKept(is_held, tuple(seen), tuple(known.items()))
     if not arrivals:
         return Done(kept)
     applier = Applier(connection, rules)
@@ -90,22 +93,25 @@ def _keep_page(connection: sqlite3.Connection, page: PageRecord, rules: Rules) -
     return Done(kept, tuple(change for one in done for change in one.changes), min(due, default=None))
 
 
-def _read_page(connection: sqlite3.Connection, page: PageRecord) -> tuple[list[int], list[Arrival]]:
+def _read_page(connection: sqlite3.Connection, page: PageRecord) -> tuple[list[int], dict[str, int], list[Arrival]]:
     """Which operations the page shows, and what of it is news. A job that stands twice on a page is read once."""
     jobs: dict[str, ListedJob] = {}
     for job in page.jobs:
         jobs.setdefault(str(job.observation.remote_job_id), job)
     names = list(jobs)
     seen: list[int] = []
+    known: dict[str, int] = {}
     arrivals: list[Arrival] = []
-    for index, key, operation_id, state, *known in connection.execute(
+    for index, key, operation_id, state, *as_known in connection.execute(
         _SHOWN, (as_pairs(page.served), json.dumps(names), page.provider)
     ).fetchall():
         seen.append(key)
-        job, stands = jobs[names[index]], _stands(state, *known)
+        job, stands = jobs[names[index]], _stands(state, *as_known)
         if is_news(stands, job.observation, job.verdict, sent_at=page.request.sent_at):
             arrivals.append(_as_arrival(page, operation_id, job, index))
-    return seen, arrivals
+        elif is_known(stands, sent_at=page.request.sent_at):
+            known[names[index]] = key
+    return seen, known, arrivals
 
 
 def _stands(state: str, status: str | None, progress: str | None, *rest: Any) -> Stands:

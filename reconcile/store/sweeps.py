@@ -111,6 +111,12 @@ _WATCHED: Final = (
     "SELECT s.key, o.created_at, o.started_at FROM schedule s JOIN operations o ON o.key = s.key"
     f" WHERE s.provider = ?2 AND o.state IN ({_LISTED}) AND {SERVED} AND s.key > ?3 ORDER BY s.key LIMIT {SLICE}"
 )
+#: As one row: each row that sqlite3 hands out costs the interpreter's lock.
+_SCOPE: Final = (
+    "SELECT json_group_array(key), min(created_at) FROM (SELECT s.key AS key, o.created_at AS created_at"
+    " FROM schedule s JOIN operations o ON o.key = s.key"
+    f" WHERE s.provider = ?2 AND o.state IN ({_LISTED}) AND {SERVED} AND s.key > ?3 ORDER BY s.key LIMIT {SLICE})"
+)
 _STILL_WATCHED: Final = (
     "SELECT o.key FROM json_each(?2) w CROSS JOIN operations o ON o.key = w.value"
     f" WHERE o.state IN ({_LISTED}) AND {SERVED}"
@@ -227,6 +233,11 @@ class Sweeps:
             ),
         )
         return [(int(key), created_at, started_at) for key, created_at, started_at in found]
+
+    async def scope(self, provider: str, served: Served, *, after: int) -> tuple[list[int], UnixMs]:
+        """One slice of open jobs as their keys, in order, and when the oldest was made. Raises: StoreError."""
+        ((keys, oldest_at),) = await self._scanner.execute_fetchall(_SCOPE, (as_pairs(served), provider, after))
+        return sorted(json.loads(keys)), oldest_at or 0
 
     async def still_watched(self, keys: Sequence[int], served: Served) -> frozenset[int]:
         """Which of these operations have an open job that a list can carry. Raises: StoreError."""

@@ -25,11 +25,12 @@ from daemon.standin.scenarios import Scenario, find_scenario
 from daemon.standin.world import World
 from reconcile import listing
 from reconcile.errors import WriteRefused
-from reconcile.evidence import Accepted, JobRead, StepDone
+from reconcile.evidence import Accepted, JobRead, ReadFailed, StepDone
 from reconcile.limits import NO_PAUSE, Pause
 from reconcile.model import Observation
 from reconcile.paces import Watch
 from reconcile.schedule import Pace
+from reconcile.store.list_pages import PageKept, PageRecord
 from reconcile.store.sweeps import SweepWish
 from reconcile.store.writer import Hooks
 from tests.handlers.ground import Ground, HandClock, SeededDice, TaskStarter, event, provider, running, signed, until
@@ -251,6 +252,36 @@ async def test_a_sweep_over_jobs_that_have_not_moved_changes_nothing_but_its_cur
         await on.sweep()
         assert before == {table: on.ground.rows(f"SELECT * FROM {table}") for table in tables}  # noqa: S608
         assert on.calls == (on.calls[0], 0)
+
+
+async def test_an_entry_that_says_what_it_said_is_looked_at_again_once_something_became_of_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of nothing but familiar entries is not even brought to the file, until a read of one of them fails."""
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(60, replace(LONG, ends=None, duration_ms=10 * MINUTE))
+        on.work()
+        await on.listed()
+        on.move(on.ground.clock.now() + 29 * MINUTE)
+        for _ in range(2):
+            await on.sweep()
+        sweeps = on.ground.daemon.store.sweeps
+        kept: list[int] = []
+        keep = sweeps.keep_page
+
+        async def count(page: PageRecord) -> PageKept:
+            kept.append(len(page.jobs))
+            return await keep(page)
+
+        monkeypatch.setattr(sweeps, "keep_page", count)
+        await on.sweep()
+        assert kept == []
+        await on.ground.apply(on.operations[0], ReadFailed("http_500"))
+        assert on.ground.rows("SELECT sum(errors) FROM schedule") == [(1,)]
+        swept = await on.sweep()
+        assert kept == [1]
+        assert on.ground.rows("SELECT sum(errors) FROM schedule") == [(0,)]
+        assert swept["not_shown"] == 0
 
 
 async def test_few_jobs_are_read_one_by_one(tmp_path: Path) -> None:

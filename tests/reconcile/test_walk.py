@@ -23,7 +23,7 @@ def keys_of(*keys: int) -> Keys:
 def walk(*open_jobs: int) -> Walk:
     scope = Scope()
     for key in open_jobs:
-        scope.add(key, NOW)
+        scope.add([key], NOW)
     return Walk(fence=1, trace_id="0" * 32, began_at=NOW, renewed_at=NOW, scope=scope)
 
 
@@ -64,7 +64,7 @@ def test_a_scope_knows_how_many_jobs_it_has_and_how_old_the_oldest_is() -> None:
     assert (Scope().open_jobs, Scope().oldest_at, walk().has_seen_all) == (0, None, True)
     scope = Scope()
     for key, created_at in ((1, NOW), (2, NOW - MINUTE), (9, NOW + MINUTE)):
-        scope.add(key, created_at)
+        scope.add([key], created_at)
     assert (scope.open_jobs, scope.oldest_at) == (3, NOW - MINUTE)
 
 

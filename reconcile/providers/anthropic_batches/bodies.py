@@ -8,7 +8,7 @@ from typing import Final
 
 from reconcile.errors import Unreadable
 from reconcile.model import Observation, RemoteError, ResultRef
-from reconcile.provider import HttpResponse
+from reconcile.provider import HttpResponse, IsFamiliar, nothing_is
 from reconcile.read_json import JsonValue, count, mapping, read_id, read_object, read_path_id, text
 from reconcile.schedule import read_time_ms
 
@@ -91,9 +91,11 @@ def _totals(counts: Mapping[str, JsonValue]) -> tuple[int | None, int | None]:
     return sum(known) if known else None, total or None
 
 
-def listed(entries: list[JsonValue]) -> Iterator[tuple[Observation, dict[str, JsonValue]]]:
+def listed(
+    entries: list[JsonValue], is_familiar: IsFamiliar = nothing_is
+) -> Iterator[tuple[Observation, dict[str, JsonValue]]]:
     for entry in entries:
-        if not isinstance(entry, dict) or entry.get("id") is None:
+        if not isinstance(entry, dict) or entry.get("id") is None or is_familiar(entry):
             continue
         try:
             yield observation(entry), entry

@@ -25,7 +25,18 @@ from reconcile.evidence import (
 )
 from reconcile.fingerprint import canonical_json
 from reconcile.model import JsonObject, Observation, Operation, ResultRef
-from reconcile.provider import FilePart, HttpRequest, HttpResponse, Item, Multipart, Page, Purpose, Step
+from reconcile.provider import (
+    FilePart,
+    HttpRequest,
+    HttpResponse,
+    IsFamiliar,
+    Item,
+    Multipart,
+    Page,
+    Purpose,
+    Step,
+    nothing_is,
+)
 from reconcile.providers.openai_batch import bodies, start
 from reconcile.providers.openai_batch.contract import CONTRACT, PAGE_SIZE
 from reconcile.read_json import mapping, read_id, read_object, read_path_id
@@ -105,13 +116,13 @@ class OpenAIBatch:
             query["after"] = cursor
         return HttpRequest("GET", "batches", Purpose.LOOKUP, query=query)
 
-    def read_list(self, response: HttpResponse) -> Page | ReadFailed:
+    def read_list(self, response: HttpResponse, is_familiar: IsFamiliar = nothing_is) -> Page | ReadFailed:
         """The batches on a page. One that cannot be read is left out, as if not listed: it is then read by its id."""
         read = answers.page_entries(response, "data", page_size=PAGE_SIZE)
         if isinstance(read, ReadFailed):
             return read
         body, entries = read
-        return Page.of(bodies.listed(entries), next=bodies.next_cursor(body, entries))
+        return Page.of(bodies.listed(entries, is_familiar), next=bodies.next_cursor(body, entries))
 
     def marker(self, op: Operation) -> str | None:
         """The file we uploaded for this operation alone. A file that the client named may serve several batches.

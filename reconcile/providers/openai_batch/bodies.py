@@ -8,7 +8,7 @@ from typing import Final
 
 from reconcile.errors import Unreadable
 from reconcile.model import ENDS, Observation, Progress, RemoteError, ResultRef, VerdictKind
-from reconcile.provider import HttpResponse
+from reconcile.provider import HttpResponse, IsFamiliar, nothing_is
 from reconcile.providers.openai_batch.contract import WORDS
 from reconcile.providers.openai_batch.start import OPERATION_KEY
 from reconcile.read_json import (
@@ -123,9 +123,11 @@ def _named(batch: Mapping[str, JsonValue]) -> str | None:
         return None
 
 
-def listed(entries: list[JsonValue]) -> Iterator[tuple[Observation, dict[str, JsonValue]]]:
+def listed(
+    entries: list[JsonValue], is_familiar: IsFamiliar = nothing_is
+) -> Iterator[tuple[Observation, dict[str, JsonValue]]]:
     for entry in entries:
-        if not isinstance(entry, dict) or entry.get("id") is None:
+        if not isinstance(entry, dict) or entry.get("id") is None or is_familiar(entry):
             continue
         try:
             yield observation(entry), entry

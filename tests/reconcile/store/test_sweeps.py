@@ -79,7 +79,7 @@ async def test_jobs_that_tell_nothing_new_are_seen_and_cost_no_write(ground: Gro
     ground.hooks.before_begin = statements
     before, wal = ground.dump(), wal_bytes(ground)
     kept = await show(ground, fence, *(job(n, progress=progress, total_items=10) for n in (1, 2, 3)))
-    assert kept == PageKept(is_held=True, seen=(1, 2, 3))
+    assert kept == PageKept(is_held=True, seen=(1, 2, 3), known=(("job_1", 1), ("job_2", 2), ("job_3", 3)))
     assert ground.dump() == before
     assert wal_bytes(ground) == wal
     assert [sql for sql, _ in statements.seen if sql.startswith(("UPDATE", "INSERT", "DELETE"))] == []

@@ -1,0 +1,55 @@
+"""What a list said of jobs when it told nothing new: an entry that says the same again needs no look into the file.
+
+It lives in memory and only saves work: what is not known here, or has changed in any way since, is looked at as ever.
+"""
+
+import hashlib
+import marshal
+from collections.abc import Iterable
+from typing import Final
+
+from reconcile.model import JsonObject
+
+#: Jobs of one provider that are remembered. 100,000: arbitrary, some 30 MiB; the others are looked at each time.
+MAX_JOBS: Final = 100_000
+
+
+class Familiar:
+    """The entries of one provider's list that are known, by what they say."""
+
+    def __init__(self) -> None:
+        #: By the entry's digest: the operation's key.
+        self._keys: dict[bytes, int] = {}
+        #: By job: the digest of its entry.
+        self._prints: dict[str, bytes] = {}
+        #: Jobs of which something changed since a page was begun: what that page says of them may be older.
+        self._changed: set[str] = set()
+
+    def key_of(self, entry: JsonObject) -> int | None:
+        """The key of the operation whose job this entry shows as it was last known; None: it has to be looked at."""
+        return self._keys.get(_print(entry))
+
+    def begin_page(self) -> None:
+        """A page is about to be brought to the file."""
+        self._changed.clear()
+
+    def learn(self, known: Iterable[tuple[str, int, JsonObject]]) -> None:
+        """Of these jobs, each with its operation's key and its entry, the page of now told nothing new."""
+        for job_id, key, entry in known:
+            if job_id not in self._changed and (job_id in self._prints or len(self._prints) < MAX_JOBS):
+                self.forget(job_id)
+                self._prints[job_id] = digest = _print(entry)
+                self._keys[digest] = key
+        self._changed.clear()
+
+    def forget(self, job_id: str) -> None:
+        """Something became of a job, by whatever road."""
+        self._changed.add(job_id)
+        digest = self._prints.pop(job_id, None)
+        if digest is not None:
+            self._keys.pop(digest, None)
+
+
+def _print(entry: JsonObject) -> bytes:
+    """What tells two entries apart. Version 2 writes equal values equally, whatever else refers to them."""
+    return hashlib.blake2b(marshal.dumps(entry, 2), digest_size=16).digest()
