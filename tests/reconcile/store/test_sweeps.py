@@ -85,6 +85,19 @@ async def test_jobs_that_tell_nothing_new_are_seen_and_cost_no_write(ground: Gro
     assert [sql for sql, _ in statements.seen if sql.startswith(("UPDATE", "INSERT", "DELETE"))] == []
 
 
+async def test_only_what_was_looked_at_and_is_open_is_known_by_its_entry(ground: Ground) -> None:
+    """What is being read, was read since, or has ended may look the same for another reason."""
+    await ground.start(*(operation(n, remote_status="running", due_at=DEADLINE) for n in (1, 2)))
+    await ground.start(operation(3, State.SUCCEEDED, remote_status="running"))
+    await ground.start(operation(4, remote_status="running", due_at=NOW - MINUTE))
+    await ground.claim(now=NOW - MINUTE)  # the fourth
+    await ground.apply(2, read("running"), at=NOW + 5)
+    fence = await sweep(ground)
+    kept = await show(ground, fence, *(job(n) for n in (1, 2, 3, 4)))
+    assert kept.seen == (1, 2, 3, 4)
+    assert kept.known == (("job_1", 1),)
+
+
 async def test_a_page_that_leaves_out_the_progress_writes_nothing_sweep_after_sweep(ground: Ground) -> None:
     await ground.start(operation(1, remote_status="running", progress=Progress(percent=10), due_at=DEADLINE))
     fence = await sweep(ground)
