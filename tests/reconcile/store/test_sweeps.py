@@ -91,7 +91,7 @@ async def test_only_what_was_looked_at_and_is_open_is_known_by_its_entry(ground:
     await ground.start(operation(3, State.SUCCEEDED, remote_status="running"))
     await ground.start(operation(4, remote_status="running", due_at=NOW - MINUTE))
     await ground.claim(now=NOW - MINUTE)  # the fourth
-    await ground.apply(2, read("running"), at=NOW + 5)
+    await ground.apply(2, read("running"), at=NOW + 5, requests=(replace(REQUEST, request_id="req_2"),))
     fence = await sweep(ground)
     kept = await show(ground, fence, *(job(n) for n in (1, 2, 3, 4)))
     assert kept.seen == (1, 2, 3, 4)
