@@ -1,6 +1,6 @@
 """One action on one leased row: the request its state names, and what came of it handed back as evidence."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile import limits
@@ -36,6 +36,7 @@ from reconcile.model import Change, Operation
 from reconcile.peer import Peer
 from reconcile.provider import INLINE, Step, TakesInput
 from reconcile.read_json import read_json
+from reconcile.replacing import replace
 from reconcile.seams import Clock
 from reconcile.states import STOPPED, Action, Priority, State
 from reconcile.store.claims import Claim

@@ -1,9 +1,8 @@
 """Which deadlines a state starts. Wall clock only, set once, stored in the row; nothing here asks the time."""
 
-from dataclasses import replace
-
 from reconcile.contract import CANCEL_WITHIN_MS, Contract
 from reconcile.model import Deadlines, Operation, UnixMs
+from reconcile.replacing import replace
 from reconcile.states import DEADLINE_OF, State
 
 

@@ -4,13 +4,14 @@ Lives for the length of one call of `decide`; it knows no provider word and no e
 along `TRANSITIONS`, with its deadlines, its question to a person and its due time following from the state.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from reconcile import conclude, deadlines
 from reconcile.contract import Contract
 from reconcile.health import EndSeen
 from reconcile.model import Attention, Change, Entry, EntryKind, JsonObject, Operation, UnixMs, Verdict
+from reconcile.replacing import replace
 from reconcile.schedule import Pace, poll_delay_ms
 from reconcile.states import (
     ACTIONS,

@@ -208,7 +208,7 @@ class Spans:
     input_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: it is copied more often than kept (replacing.py)
 class Schedule:
     """The narrow half of the row: when it is due and what stands open. Gone once the operation is terminal."""
 
@@ -230,7 +230,7 @@ class Schedule:
     fence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: it is copied more often than kept (replacing.py)
 class Operation:
     """One durable record of one logical piece of work, as it stands at this moment."""
 
@@ -360,7 +360,7 @@ class Entry:
         return self.to_state in REASON_OF and self.facts.get("passing") is True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: it is copied more often than kept (replacing.py)
 class Change:
     """decide's answer: the row as it becomes and the history it writes."""
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from reconcile.input_file import InputFile
 from reconcile.model import JsonObject, Operation, Schedule, Spans
 from reconcile.peer import Peer
 from reconcile.promises import Expected
+from reconcile.replacing import replace
 from reconcile.seams import Clock, Dice
 from reconcile.states import Priority, State
 from reconcile.store.starts import Started, StartRecord, SubmittedItem

@@ -1,10 +1,9 @@
 """A provider that the configuration does not name any more, or names at another address: nothing is asked."""
 
-from dataclasses import replace
-
 from reconcile.draft import Draft, next_action
 from reconcile.evidence import DeadlinePassed, ProviderAbsent
 from reconcile.model import Absence
+from reconcile.replacing import replace
 from reconcile.rules.waiting import deadline_passed, waits_for_its_send
 from reconcile.states import TERMINAL, WATCHING, State
 

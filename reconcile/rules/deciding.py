@@ -3,14 +3,13 @@
 A decision is a history row of its own, with who, why and the promised effect; what it moves follows in the next row.
 """
 
-from dataclasses import replace
-
 from reconcile.conclude import absent_word
 from reconcile.decisions import NAMES_A_JOB, Decision, Offer, end_by_accept, has_waiting_cancel, open_to
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAsked, PersonDecided
 from reconcile.model import SAYS_DONE, Operation, RemoteError, Summary, UnixMs, Verdict, VerdictKind
 from reconcile.quoted import quoted
+from reconcile.replacing import replace
 from reconcile.rules.creating import send_a_waiting_cancel
 from reconcile.rules.ending import error_of
 from reconcile.rules.wishes import cancel_asked

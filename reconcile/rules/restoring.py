@@ -9,11 +9,10 @@ and says nothing anew but of a send that may be repeated: as no request leaves b
 still to be sent, and the history tells of it once for each start.
 """
 
-from dataclasses import replace
-
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, FoundInBackup
 from reconcile.model import UnixMs
+from reconcile.replacing import replace
 from reconcile.rules.waiting import cancel_may_have_arrived, input_may_have_arrived
 from reconcile.schedule import rfc3339
 from reconcile.states import State

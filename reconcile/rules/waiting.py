@@ -1,12 +1,11 @@
 """Deadlines, and what a restart finds: the rows of the tables that time brings."""
 
-from dataclasses import replace
-
 from reconcile import deadlines
 from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, DeadlinePassed, FoundAtStart, InputAnswer
 from reconcile.intents import CancelIntent, InputIntent
 from reconcile.model import Operation, RemoteError
+from reconcile.replacing import replace
 from reconcile.states import WATCHING, State
 
 

@@ -1,6 +1,5 @@
 """What people ask of a running job, cancel and input, and the answers of the provider to our one call for each."""
 
-from dataclasses import replace
 from typing import Final
 
 from reconcile.draft import Draft
@@ -16,6 +15,7 @@ from reconcile.evidence import (
 from reconcile.intents import CancelIntent, InputIntent
 from reconcile.model import Operation
 from reconcile.quoted import quoted
+from reconcile.replacing import replace
 from reconcile.rules.ending import ended_as
 from reconcile.rules.observing import apply_read, is_of_another_job
 from reconcile.rules.waiting import deadline_after_a_try, input_may_have_arrived, is_unsent

@@ -3,10 +3,11 @@
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reconcile.model import Operation, UnixMs
+from reconcile.replacing import replace
 from reconcile.states import Priority
 from reconcile.store import rows
 from reconcile.store.writer import Done, Kind

@@ -8,7 +8,7 @@ touches nothing but its arguments.
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile import health
@@ -31,6 +31,7 @@ from reconcile.evidence import (
 from reconcile.model import Change, Entry, EntryKind, Observation, Operation, UnixMs
 from reconcile.notice import Notice
 from reconcile.notices import of_contradiction
+from reconcile.replacing import replace
 from reconcile.states import ACTIONS, GIVEN_UP, REASON_OF, WATCHING, Priority, is_legal
 from reconcile.store import deliveries, kept_events, lost_creates, notices, providers, rows
 from reconcile.store.deliveries import Announcement

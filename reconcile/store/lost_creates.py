@@ -6,11 +6,11 @@ Asked inside the transaction that decides: on a copy read before, two operations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from reconcile.evidence import LookupFound
 from reconcile.model import Operation
+from reconcile.replacing import replace
 from reconcile.states import GIVEN_UP, State
 from reconcile.store.reading import Reader
 from reconcile.store.schema import listed

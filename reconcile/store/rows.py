@@ -80,9 +80,9 @@ def living(op: Operation) -> str:
             document[name] = dict(value)
     for name in _NESTED:
         if (value := getattr(op, name)) is not None:
-            document[name] = {k: v for k, v in asdict(value).items() if v is not None}
+            document[name] = {k: v for k, v in _shallow(value).items() if v is not None}
     if op.verdict is not None:
-        document["verdict"] = asdict(op.verdict)
+        document["verdict"] = _shallow(op.verdict)
     if op.results:
         document["results"] = [[ref.name, ref.role] for ref in op.results]
     if op.result is not None:
@@ -91,6 +91,11 @@ def living(op: Operation) -> str:
         if value := getattr(op, name):
             document[name] = list(value)
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def _shallow(value: Any) -> dict[str, Any]:
+    """A dataclass that holds no other; `asdict` would copy what it holds, to the last word."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def load(row: Sequence[Any]) -> tuple[int, Operation]:

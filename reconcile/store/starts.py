@@ -3,11 +3,12 @@
 import json
 import sqlite3
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from reconcile.errors import JobHeld, KeyReused
 from reconcile.model import Change, Entry, EntryKind, Operation
+from reconcile.replacing import replace
 from reconcile.states import GIVEN_UP
 from reconcile.store import rows
 from reconcile.store.evidence import Applier, Rules

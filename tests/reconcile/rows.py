@@ -233,7 +233,7 @@ def in_state(state: State, *, mark_at: int | None = None, **over: Any) -> Operat
         input=INPUT if state is S.INPUT_GIVEN else None,
         attention=Attention(reason, NOW - HOUR) if state in REASONS_OF else None,
     )
-    narrow = {name: over.pop(name) for name in list(over) if name in Schedule.__slots__}
+    narrow = {name: over.pop(name) for name in list(over) if name in Schedule.__dataclass_fields__}
     row = replace(row, **over)
     return replace(row, schedule=replace(row.schedule, **narrow)) if narrow else row
 

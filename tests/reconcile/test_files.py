@@ -347,6 +347,6 @@ async def test_an_id_that_a_result_repeats_without_end_is_shown_at_its_first_pla
     async with opened(tmp_path / "reconciled.db") as ground:
         op = await submit(ground, 1)
         await index(ground, [name("sent", 0)] * (MANY // 2))
-        served = Operation(**{f: getattr(op, f) for f in op.__slots__} | {"collect_attempt": 1})
+        served = Operation(**{f: getattr(op, f) for f in op.__dataclass_fields__} | {"collect_attempt": 1})
         places = await ground.store.places(served, name("sent", 0))
         assert [place.start for place in places] == [n * 10 for n in range(1, MAX_NAMED + 1)]

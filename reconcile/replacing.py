@@ -1,0 +1,23 @@
+"""A row's next version: a copy of what does not change."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace
+else:
+
+    def replace(one: Any, /, **changes: Any) -> Any:
+        """As `dataclasses.replace`, where the object has no slots at a tenth of its cost.
+
+        That one asks for each field by its name and sets each anew; one decision changes a row of fifty a dozen times.
+        """
+        kept = getattr(one, "__dict__", None)
+        if kept is None:
+            return dataclasses.replace(one, **changes)
+        if unknown := changes.keys() - kept.keys():
+            raise TypeError(f"{type(one).__name__} has no field {', '.join(sorted(unknown))}")
+        copy = object.__new__(type(one))
+        copy.__dict__.update(kept)
+        copy.__dict__.update(changes)
+        return copy
