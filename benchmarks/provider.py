@@ -41,7 +41,7 @@ class Account:
         self.is_out = False
         self.shown = array.array("d", bytes(8 * jobs))
         self.counts = {"get": 0, "list": 0, "refused": 0}
-        #: When requests came, for whoever asks how fast they were: per second since the beginning.
+        #: When requests came, for whoever asks how fast they were: by second of the clock.
         self.per_second: dict[int, int] = {}
 
     def ended_at(self, number: int) -> float | None:
@@ -109,7 +109,7 @@ class Account:
             case "/_outage":
                 self.is_out = query.get("on") == "1"
                 return 200, b"{}"
-        second = int(time.time() - self.began)
+        second = int(time.time())
         self.per_second[second] = self.per_second.get(second, 0) + 1
         if self.is_out:
             self.counts["refused"] += 1
