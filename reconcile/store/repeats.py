@@ -27,14 +27,14 @@ class Repeat:
 
 #: `seq`: no history since. `polls`: no read since, which alone changes what is shown of a job under a lease.
 _STANDING: Final = (
-    "SELECT j.key, s.key FROM json_each(?) j CROSS JOIN operations o ON o.operation_id = j.value ->> 0"
+    "SELECT j.key, s.key, s.deadline_at FROM json_each(?) j CROSS JOIN operations o ON o.operation_id = j.value ->> 0"
     f" JOIN schedule s ON s.key = o.key WHERE o.state = '{State.OBSERVING}' AND o.seq = j.value ->> 1"
     " AND s.lease_owner IS NOT NULL AND s.fence = j.value ->> 2 AND s.polls = j.value ->> 3 AND s.ring IS NULL"
     " AND s.errors = 0 AND s.gone_reads = 0 AND s.mark_at IS NULL"
     " AND (s.deadline_at IS NULL OR s.deadline_at > j.value ->> 4)"
 )
 _PLAN: Final = (
-    f"UPDATE schedule SET due_at = min(?, coalesce(deadline_at, ?)), priority = {Priority.SWEPT}, polls = polls + 1,"
+    f"UPDATE schedule SET due_at = ?, priority = {Priority.SWEPT}, polls = polls + 1,"
     " last_read_at = ?, reads = reads + 1, lease_owner = NULL, lease_until = NULL WHERE key = ?"
 )
 
@@ -45,13 +45,14 @@ def _keep(connection: sqlite3.Connection, repeats: Sequence[Repeat]) -> list[Don
         (each.operation.operation_id, each.operation.seq, each.fence, each.operation.schedule.polls, each.at)
         for each in repeats
     ]
-    found = dict(connection.execute(_STANDING, (json.dumps(said),)).fetchall())
-    connection.executemany(
-        _PLAN, [(repeats[n].next_at, repeats[n].next_at, repeats[n].at, key) for n, key in found.items()]
-    )
-    return [
-        Done(result=True, due_at=each.next_at) if n in found else Done(result=False) for n, each in enumerate(repeats)
-    ]
+    done = [Done(result=False)] * len(repeats)
+    plans = []
+    for n, key, deadline_at in connection.execute(_STANDING, (json.dumps(said),)).fetchall():
+        due_at = repeats[n].next_at if deadline_at is None else min(repeats[n].next_at, deadline_at)
+        plans.append((due_at, repeats[n].at, key))
+        done[n] = Done(result=True, due_at=due_at)  # a deadline that comes first wakes the worker too
+    connection.executemany(_PLAN, plans)
+    return done
 
 
 KEEP: Final = Kind("repeats", _keep)

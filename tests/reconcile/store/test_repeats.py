@@ -55,6 +55,7 @@ async def test_the_next_read_comes_no_later_than_the_deadline(path: Path) -> Non
         claim = await leased(ground, deadlines=Deadlines(result=NOW + MINUTE), deadline_at=NOW + MINUTE)
         assert await ground.store.repeat(repeat(claim, wait=HOUR))
         assert ground.schedule()["due_at"] == NOW + MINUTE
+        assert ground.heard[-1][0].due_at == NOW + MINUTE  # who sleeps is woken for it
 
 
 async def _rung(ground: Ground) -> None:
