@@ -23,7 +23,6 @@ from reconcile.signatures import SCHEMES, Key
 
 #: Seconds a body may take. 10: a webhook is small; what drips is no provider (S17).
 BODY_SECONDS: Final = 10
-
 #: Ids that one log line names at most. 50: the longest, of 512 characters, still fit the 48 KiB of a journald line.
 IDS_A_LINE: Final = 50
 

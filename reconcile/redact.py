@@ -21,8 +21,6 @@ _URL: Final = re.compile(
     rb"""((?:[^\s"<>\\?\#]|\\(?!\\{0,7}u00(?:3f|23))[^"])*)"""
     rb"""((?:[?\#]|\\{1,8}u00(?:3f|23))(?:[^\s"<>\\]|\\[^"])+)?"""
 )
-
-
 #: Bytes of which most texts lack some, rare ones first: rare letters of English as capitals, then as small ones.
 _RARE: Final = b"+%QZXJKVWYGFBHPULMDCRNSTIOAE9876543210qzjkvwygfbhpulmdcx"
 
@@ -39,7 +37,9 @@ class Redactor:
         self._forms: Final = tuple((form, form.encode("utf-8", "surrogatepass")) for form in ordered)
         # What holds no form that is part of others holds none of those either: fewer looks at what has no secret in it.
         self._marks: Final = tuple(
-            (*_rarest(data), data) for form, data in self._forms if not any(one in form for one in forms - {form})
+            (*_rarest(data), data)
+            for form, data in self._forms
+            if not any(one != form and one in form for one in forms)
         )
 
     def text(self, s: str) -> str:

@@ -16,7 +16,8 @@ from reconcile.store.writer import Done, Kind
 #: so that a flood of rung jobs cannot starve those whose webhook never came.
 SWEEP_SHARE: Final = 8
 #: How long a poll that comes due waits for others, ms, so that one claim and one commit serve many. 100: arbitrary, a
-#: tenth of the shortest interval that makes sense; what rings, a create or a cancel waits for nobody.
+#: tenth of the shortest interval that makes sense; what rings, a create or a cancel waits for nobody. A deadline that a
+#: poll's row is due at is as late at most.
 COMPANY_MS: Final = 100
 #: Rows past their deadline that one claim takes of a provider that cannot be asked. 100: arbitrary; each is one write.
 MAX_OVERDUE: Final = 100
