@@ -1,5 +1,6 @@
 """One action on one leased row: the request its state names, and what came of it handed back as evidence."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,9 +62,11 @@ class Rooms:
 
 
 class Act:
-    """One action on one leased row."""
+    """One action on one leased row. `on_asked` is told once the provider is asked nothing more under this lease."""
 
-    def __init__(self, peer: Peer, claim: Claim, rooms: Rooms, *, owner: str) -> None:
+    def __init__(
+        self, peer: Peer, claim: Claim, rooms: Rooms, *, owner: str, on_asked: Callable[[], None] = lambda: None
+    ) -> None:
         self._peer = peer
         self._claim = claim
         self._client = rooms.client
@@ -71,9 +74,9 @@ class Act:
         self._collector = rooms.collector
         self._files = rooms.files
         self._clock = rooms.clock
-        self._looker = Looker(rooms.client, rooms.clock)
         self._log = rooms.log
         self._owner = f"worker:{owner}"
+        self._on_asked = on_asked
         self._may_have_sent = False
 
     async def run(self) -> None:
@@ -186,7 +189,7 @@ class Act:
 
     async def _look_up(self, op: Operation) -> None:
         """Look for the job of a lost create. Not being found proves nothing (B2)."""
-        looked = await self._looker.look_up(self._peer, op)
+        looked = await self._looker().look_up(self._peer, op)
         if looked.exchanges:
             await self._answer(op, looked.evidence, *looked.exchanges)
         else:
@@ -194,7 +197,7 @@ class Act:
 
     async def _look_again(self, op: Operation) -> Operation | None:
         """Look for a second job of a re-sent create before its result is collected; None: the action has ended."""
-        looked = await self._looker.look_again(self._peer, op)
+        looked = await self._looker().look_again(self._peer, op)
         if isinstance(looked.evidence, ReadFailed):
             failed = looked.evidence.error_class
             if op.schedule.errors < SECOND_LOOKS:
@@ -207,6 +210,9 @@ class Act:
         change = await self._answer(op, evidence, *looked.exchanges, holds=True)
         return _with_request(change.operation, op) if change.operation.state is op.state else None
 
+    def _looker(self) -> Looker:
+        return Looker(self._client, self._clock)
+
     # ---- observe, cancel, collect ----
 
     async def _poll(self, op: Operation, *, holds: bool = False) -> Change:
@@ -217,7 +223,8 @@ class Act:
         else:
             evidence = self._peer.provider.read_status(exchange.response)
         if isinstance(evidence, JobRead):
-            evidence = replace(evidence, rung_by=self._claim.ring)
+            if self._claim.ring is not None:
+                evidence = replace(evidence, rung_by=self._claim.ring)
         elif isinstance(evidence, ReadFailed) and self._is_refused_alone():
             evidence = replace(evidence, counts=True)
         return await self._answer(op, evidence, exchange, holds=holds)
@@ -282,6 +289,8 @@ class Act:
 
     async def _answer(self, op: Operation, evidence: Evidence, *exchanges: Exchange, holds: bool = False) -> Change:
         claim = self._claim
+        if not holds:
+            self._on_asked()
         if isinstance(evidence, ReadFailed | JobGone):
             self._tell_failed_read(op, evidence.error_class, exchanges[-1])
         await self._keep_inline(op, evidence, exchanges[-1])

@@ -6,6 +6,7 @@ stands in the rows; a restart, a crash and a second worker all find the same thi
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -62,10 +63,7 @@ class Worker:
         self._owner = owner
         self._peers = peers
         self._store = store
-        self._client = client
-        self._ingest = ingest
-        self._collector = collector
-        self._files = files
+        self._rooms = Rooms(client, ingest, collector, files, clock, log)
         self._pace_keeper = pace_keeper
         self._sweeper = sweeper
         self._clock = clock
@@ -76,6 +74,8 @@ class Worker:
         self._renew_at = 0
         #: By operation and fence: a row may be leased again while an action that lost it still ends.
         self._running: dict[tuple[str, int], Claim] = {}
+        #: Slots that actions hold, by provider: from the claim until nothing more is asked under it.
+        self._slots: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         #: Providers whose list is being read; each takes one slot.
         self._sweeping: set[str] = set()
@@ -227,8 +227,7 @@ class Worker:
         return self._turned_at.setdefault(provider, now) + STUCK_SECONDS - now
 
     def _busy(self, provider: str) -> int:
-        acting = sum(claim.operation.provider == provider for claim in self._running.values())
-        return acting + (provider in self._sweeping)
+        return self._slots[provider] + (provider in self._sweeping)
 
     async def _sleep(self, until: UnixMs) -> None:
         self._sleeping_until = until
@@ -244,14 +243,14 @@ class Worker:
             self._sleeping_until = None
 
     def _freed(self, op: Operation) -> None:
-        """An action has ended: wake the loop if its slot is waited for, once half of them are free or a moment passed.
+        """A slot is free: wake the loop if it is waited for, once half of them are free or a moment passed.
 
         What the action left due tells by itself, with the commit that wrote it.
         """
         peer, now = self._peers[op.provider], self._clock.now()
         self._turned_at[peer.name] = self._clock.monotonic()
-        if op.state is State.RESULT_COLLECTING or peer.pause != self._kept.get(peer.name, limits.NO_PAUSE):
-            self._wake_now()  # transfers have a bound of their own, and a pause bounds everything
+        if peer.pause != self._kept.get(peer.name, limits.NO_PAUSE):
+            self._wake_now()  # it bounds everything
         elif peer.name in self._starved:
             slots = limits.max_in_flight(peer.pause, peer.provider.contract.limits.concurrency, now)
             if 2 * self._room(peer, now) >= slots:
@@ -296,18 +295,27 @@ class Worker:
             self._wake_now()
 
     def _start(self, claim: Claim) -> None:
-        operation_id = claim.operation.operation_id
-        self._running[operation_id, claim.fence] = claim
-        self._listed_last.discard(claim.operation.provider)
-        self._turned_at[claim.operation.provider] = self._clock.monotonic()
-        task = self._supervisor.start(f"action:{operation_id}", self._run_action(claim))
+        op = claim.operation
+        self._running[op.operation_id, claim.fence] = claim
+        self._slots[op.provider] += 1
+        self._listed_last.discard(op.provider)
+        self._turned_at[op.provider] = self._clock.monotonic()
+        task = self._supervisor.start(f"action:{op.operation_id}", self._run_action(claim))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _run_action(self, claim: Claim) -> None:
-        op = claim.operation
-        rooms = Rooms(self._client, self._ingest, self._collector, self._files, self._clock, self._log)
-        act = Act(self._peers[op.provider], claim, rooms, owner=self._owner)
+        op, holds_slot = claim.operation, True
+
+        def leave_slot() -> None:
+            # What was answered may wait for company on its way to the file: others can be asked meanwhile.
+            nonlocal holds_slot
+            if holds_slot:
+                holds_slot = False
+                self._slots[op.provider] -= 1
+                self._freed(op)
+
+        act = Act(self._peers[op.provider], claim, self._rooms, owner=self._owner, on_asked=leave_slot)
         try:
             await act.run()
         except StoreBroken:
@@ -323,7 +331,9 @@ class Worker:
             await self._tell_own_fault(act, op)
         finally:
             del self._running[op.operation_id, claim.fence]
-            self._freed(op)
+            leave_slot()
+            if op.state is State.RESULT_COLLECTING:
+                self._wake_now()  # transfers have a bound of their own
 
     async def _tell_own_fault(self, act: Act, op: Operation) -> None:
         try:

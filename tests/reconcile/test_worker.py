@@ -483,6 +483,39 @@ async def test_a_deadline_fires_unread_only_where_the_same_actions_hold_every_sl
             await worker
 
 
+async def test_what_was_answered_holds_no_slot_on_its_way_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot bounds what a provider is asked at once: another job is read before the first answer is committed."""
+    reads = Held(batch("in_progress", output=None), held=0)
+    async with serving(Peer(reads=[reads.answer]).app()) as url:
+        providers = {"openai": provider(f"{url}/v1", limits={"concurrency": 1})}
+        async with running(tmp_path / "state", providers=providers) as ground:
+            jobs = [await ground.operation("observing", f"batch_{n}") for n in range(2)]
+            ground.clock.set(max(ground.due_at(job) for job in jobs) + 1_000)
+            gate, store = asyncio.Event(), ground.daemon.store
+
+            def behind_the_gate(write: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+                async def wait_first(what: Any) -> Any:
+                    await gate.wait()
+                    return await write(what)
+
+                return wait_first
+
+            monkeypatch.setattr(store, "apply", behind_the_gate(store.apply))
+            monkeypatch.setattr(store, "repeat", behind_the_gate(store.repeat))
+            stop = asyncio.Event()
+            worker = asyncio.create_task(ground.daemon.worker.run(stop))
+            await reads.arrived()
+            ground.clock.advance(1_000)  # the rate lets one leave in a second
+            await reads.arrived(2)
+            gate.set()
+            stop.set()
+            ground.daemon.worker.wake(0)
+            await worker
+            assert ground.rows("SELECT count(*) FROM schedule WHERE lease_owner IS NOT NULL OR reads = 0") == [(0,)]
+
+
 async def test_a_cancel_leaves_while_results_drip_in_every_slot_that_they_may_take(tmp_path: Path) -> None:
     """The order within a provider is cancel, create, rung, collect: a slot is left for it."""
     cancelled: list[str] = []
