@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from reconcile.seams import Clock
 
-#: Objects made since the last collection that bring the next. 10,000: with Python's 700 a tenth of the time went into
-#: collecting under a flood of webhooks (measured).
-YOUNG_OBJECTS: Final = 10_000
+#: Objects made since the last collection that bring the next. 50,000: with Python's 700 a tenth of the time went into
+#: collecting under a flood of webhooks, and with 10,000 under two hundred reads at once, which hold as many (measured).
+YOUNG_OBJECTS: Final = 50_000
 #: Between two lines about the same trouble of the loop, ms. 10 s: arbitrary; without descriptors there are thousands.
 QUIET_MS: Final = 10_000
 

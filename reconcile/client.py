@@ -9,8 +9,9 @@ import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, BinaryIO, Final
 
 import aiohttp
@@ -145,9 +146,11 @@ class Client:
     async def send_unnoted(self, peer: Peer, op: Traced, request: HttpRequest) -> Exchange:
         """As `send`, for whoever has to read the answer to know what it says of the peer, and then calls `note`."""
         await self._wait_for_turn(peer)
+        if request.body is None or isinstance(request.body, bytes):
+            return await self._exchange(peer, op, request, request.body)
         with ExitStack() as opened:
             try:
-                body = self._body(request, opened)
+                body = self._streamed(request.body, opened)
             except OSError as fault:
                 now = self._clock.now()
                 return Exchange(request, now, now, None, NotSent(_OUR_FILE, str(fault)), peer.credential_name)
@@ -156,7 +159,7 @@ class Client:
     async def _exchange(self, peer: Peer, op: Traced, request: HttpRequest, body: Body) -> Exchange:
         sent_at = self._clock.now()
         try:
-            async with self._open(peer, op, request, body) as response:
+            async with self._ask(peer, op, request, body) as response:
                 received = await _read_capped(response, self._max_answer)
             headers = _headers(response)
             retry_after = schedule.retry_after_ms(headers, now_ms=self._clock.now())
@@ -174,7 +177,7 @@ class Client:
         sent_at = self._clock.now()
         async with AsyncExitStack() as stack:
             try:
-                response = await stack.enter_async_context(self._open(peer, op, request, None, decodes=False))
+                response = await stack.enter_async_context(self._ask(peer, op, request, None, decodes=False))
             except FAULTS as fault:
                 error = _as_provider_error(fault)
                 self.note(peer, Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name))
@@ -190,10 +193,10 @@ class Client:
         """Close the session and its connections."""
         await self._session.close()
 
-    @asynccontextmanager
-    async def _open(
+    def _ask(
         self, peer: Peer, op: Traced, request: HttpRequest, body: Body, *, decodes: bool = True
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The request, which leaves when this is entered. Raises: NotSent."""
         if (absence := peer.absence_for(op)) is not None:  # the last net: the worker has asked before
             raise NotSent(absence.value, "nothing may be asked about this operation as the configuration stands")
         url = _url(peer, request)
@@ -204,27 +207,21 @@ class Client:
             headers.update(peer.credentials)
         if isinstance(body, Joined):
             headers["Content-Length"] = str(body.size)
-        timeout = _timeout(request.purpose, body)
-        async with self._session.request(
+        return self._session.request(
             request.method,
             url,
             headers=headers,
             data=body,
             allow_redirects=False,
-            timeout=timeout,
+            timeout=_timeout(request.purpose, body),
             auto_decompress=decodes,
-        ) as response:
-            yield response
+        )
 
-    def _body(self, request: HttpRequest, opened: ExitStack) -> Body:
+    def _streamed(self, body: Multipart | JsonLines, opened: ExitStack) -> Body:
         """The body as aiohttp streams it; its file stays open as long as `opened`. Raises: OSError."""
-        match request.body:
-            case Multipart() as form:
-                return self._form(form, opened)
-            case JsonLines() as lines:
-                return Joined(lines, opened.enter_context(self._files.open(lines.spool_ref)))
-            case plain:
-                return plain
+        if isinstance(body, Multipart):
+            return self._form(body, opened)
+        return Joined(body, opened.enter_context(self._files.open(body.spool_ref)))
 
     def _form(self, form: Multipart, opened: ExitStack) -> aiohttp.MultipartWriter:
         writer = aiohttp.MultipartWriter("form-data", boundary=form.boundary)
@@ -287,10 +284,11 @@ def _answer_class(exchange: Exchange) -> str:
 
 
 def _url(peer: Peer, request: HttpRequest) -> URL:
-    base = str(peer.base_url).rstrip("/")
     if request.url is not None:
-        return _named_url(peer, URL(f"{base}/"), request.url)
-    url = URL(f"{base}/{request.path.lstrip('/')}", encoded=True)
+        return _named_url(peer, URL(f"{str(peer.base_url).rstrip('/')}/"), request.url)
+    # The address as it is configured with a longer path: nothing is put together only to be taken apart again.
+    below = peer.base_url.raw_path.rstrip("/")
+    url = peer.base_url.with_path(f"{below}/{request.path.lstrip('/')}", encoded=True)
     return url.with_query(dict(request.query)) if request.query else url
 
 
@@ -324,7 +322,13 @@ def _timeout(purpose: Purpose, body: Body) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=RESULT_SECONDS, sock_connect=READ_SECONDS, sock_read=SILENCE_SECONDS)
     if isinstance(body, Joined | aiohttp.MultipartWriter):
         return aiohttp.ClientTimeout(total=CREATE_SECONDS + (body.size or 0) / SLOWEST_BYTES)
-    return aiohttp.ClientTimeout(total=CREATE_SECONDS if purpose in _WITH_EFFECT else READ_SECONDS)
+    return _within(CREATE_SECONDS if purpose in _WITH_EFFECT else READ_SECONDS)
+
+
+@lru_cache(maxsize=8)
+def _within(seconds: float) -> aiohttp.ClientTimeout:
+    """Made once: it is the same for every read."""
+    return aiohttp.ClientTimeout(total=seconds)
 
 
 def _headers(response: aiohttp.ClientResponse) -> Headers:
@@ -336,12 +340,12 @@ def _headers(response: aiohttp.ClientResponse) -> Headers:
 
 async def _read_capped(response: aiohttp.ClientResponse, cap: int) -> bytes:
     parts, size = [], 0
-    async for chunk in response.content.iter_any():
+    while chunk := await response.content.readany():
         size += len(chunk)
         if size > cap:
             raise OutcomeUnknown("answer_too_large", f"more than {cap} bytes")
         parts.append(chunk)
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

@@ -67,6 +67,8 @@ class Peer:
 
     def absence_for(self, op: Traced) -> Absence | None:
         """Why it may not be asked about `op`; None: it may."""
+        if self.absence is None and op.origin == self.origin:  # nearly always
+            return None
         return absence_of(self.origins, op.origin)
 
     @property
