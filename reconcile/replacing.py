@@ -16,9 +16,11 @@ else:
         kept = getattr(one, "__dict__", None)
         if kept is None:
             return dataclasses.replace(one, **changes)
-        if unknown := changes.keys() - kept.keys():
-            raise TypeError(f"{type(one).__name__} has no field {', '.join(sorted(unknown))}")
         copy = object.__new__(type(one))
-        copy.__dict__.update(kept)
-        copy.__dict__.update(changes)
+        values = copy.__dict__
+        values.update(kept)
+        values.update(changes)
+        if len(values) != len(kept):
+            unknown = changes.keys() - kept.keys()
+            raise TypeError(f"{type(one).__name__} has no field {', '.join(sorted(unknown))}")
         return copy

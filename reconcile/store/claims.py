@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reconcile.model import Operation, UnixMs
-from reconcile.replacing import replace
 from reconcile.states import Priority
 from reconcile.store import rows
 from reconcile.store.writer import Done, Kind
@@ -161,9 +160,7 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
         connection.execute(_LEASE, (wish.owner, wish.now + wish.lease_ms, wish.now, keys))
     claims: dict[int, Claim] = {}
     for row in connection.execute(_CLAIMED, (keys,)).fetchall() if by_key else ():
-        key, op = rows.load(row)
-        request, expect = row[-2:]
-        op = replace(op, request=json.loads(request), expect=json.loads(expect))
+        key, op = rows.load(row, request=json.loads(row[-2]), expect=json.loads(row[-1]))
         marked, ring, last_read_at = by_key[key]
         claims[key] = Claim(op, op.schedule.fence, marked, ring, last_read_at, is_overdue=key in overdue)
     expiry = connection.execute(_NEXT_EXPIRY).fetchone()[0]

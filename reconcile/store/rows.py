@@ -23,6 +23,7 @@ from reconcile.model import (
     Verdict,
     VerdictKind,
 )
+from reconcile.replacing import replace
 from reconcile.states import State
 
 #: In the order in which every SELECT of an operation names them.
@@ -66,6 +67,19 @@ _NESTED: Final[Mapping[str, Callable[..., Any]]] = {
 _WIDE: Final = len(COLUMNS)
 _STATES: Final = {state.value: state for state in State}
 _DEFAULTS: Final = {field.name: field.default for field in fields(Operation)}
+#: A row that says nothing, out of which each is made: to set sixty fields one by one costs twice as much (measured).
+_QUIET: Final = Operation(
+    operation_id="",
+    provider="",
+    type="",
+    state=State.CREATE_PENDING,
+    token="",
+    trace_id="",
+    fingerprint="",
+    request={},
+    created_at=0,
+    schedule=Schedule(due_at=0),
+)
 
 
 def living(op: Operation) -> str:
@@ -98,13 +112,14 @@ def _shallow(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def load(row: Sequence[Any]) -> tuple[int, Operation]:
-    """One row of `SELECT` as (key, operation); its `request` and `expect` stay in their own table."""
+def load(row: Sequence[Any], **beside: Any) -> tuple[int, Operation]:
+    """One row of `SELECT` as (key, operation); its `request` and `expect` stay in their own table, or come `beside`."""
     key, operation_id, provider, kind, state, remote_job_id, remote_status, created_at, started_at = row[:9]
     completed_at, token, trace_id, fingerprint, contract_version, seq, head, document = row[9:_WIDE]
     # A quiet row says little: what it leaves out is not looked for.
     known = {name: _READ[name](value) for name, value in json.loads(document).items() if name in _READ}
-    return key, Operation(
+    return key, replace(
+        _QUIET,
         operation_id=operation_id,
         provider=provider,
         type=kind,
@@ -112,7 +127,6 @@ def load(row: Sequence[Any]) -> tuple[int, Operation]:
         token=token,
         trace_id=trace_id,
         fingerprint=fingerprint,
-        request={},
         created_at=created_at,
         schedule=_schedule(row[_WIDE:], completed_at or created_at),
         contract_version=contract_version,
@@ -123,6 +137,7 @@ def load(row: Sequence[Any]) -> tuple[int, Operation]:
         seq=seq,
         head=head,
         **known,
+        **beside,
     )
 
 
