@@ -55,7 +55,7 @@ class Reporter:
                     self._on_due(outcome.due_at)
                 if outcome.unmatched is not None:
                     self._meters.count("webhooks_unmatched", provider=outcome.unmatched)
-                if outcome.delivers or any(change.delivers for change in outcome.changes):
+                if outcome.delivers or (outcome.changes and any(change.delivers for change in outcome.changes)):
                     self._on_delivery()
             except Exception:  # noqa: BLE001 - the rim: a fault in telling must not end the writer, whose commit stands
                 self._log.exception("report_failed")

@@ -76,7 +76,8 @@ class Worker:
         self._running: dict[tuple[str, int], Claim] = {}
         #: Slots that actions hold, by provider: from the claim until nothing more is asked under it.
         self._slots: Counter[str] = Counter()
-        self._tasks: set[asyncio.Task[None]] = set()
+        #: What is under way: actions by operation and fence, the reading of lists by provider.
+        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         #: Providers whose list is being read; each takes one slot.
         self._sweeping: set[str] = set()
         #: Providers whose list was asked after all rows so far: a row probes their pause next, where one is due.
@@ -136,7 +137,7 @@ class Worker:
         """Let running actions end; what takes too long is dropped, its send mark tells the next start what it was."""
         if not self._tasks:
             return
-        _, late = await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+        _, late = await asyncio.wait(list(self._tasks.values()), timeout=GRACE_SECONDS)
         for task in late:
             self._log.warning("action_dropped", task=task.get_name())
             task.cancel()
@@ -249,7 +250,8 @@ class Worker:
         """
         peer, now = self._peers[op.provider], self._clock.now()
         self._turned_at[peer.name] = self._clock.monotonic()
-        if peer.pause != self._kept.get(peer.name, limits.NO_PAUSE):
+        kept = self._kept.get(peer.name, limits.NO_PAUSE)
+        if peer.pause is not kept and peer.pause != kept:
             self._wake_now()  # it bounds everything
         elif peer.name in self._starved:
             slots = limits.max_in_flight(peer.pause, peer.provider.contract.limits.concurrency, now)
@@ -278,9 +280,7 @@ class Worker:
             self._sweeping.add(name)
             self._listed_last.add(name)
             self._turned_at[name] = self._clock.monotonic()
-            task = self._supervisor.start(f"sweep:{name}", self._sweep(name, stop))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[name, 0] = self._supervisor.start(f"sweep:{name}", self._sweep(name, stop))
 
     async def _sweep(self, name: str, stop: asyncio.Event) -> None:
         """Read a list as long as nobody else wants the slot."""
@@ -291,18 +291,18 @@ class Worker:
             )
         finally:
             self._sweeping.discard(name)
+            self._tasks.pop((name, 0), None)
             self._turned_at[name] = self._clock.monotonic()
             self._wake_now()
 
     def _start(self, claim: Claim) -> None:
         op = claim.operation
-        self._running[op.operation_id, claim.fence] = claim
+        key = op.operation_id, claim.fence
+        self._running[key] = claim
         self._slots[op.provider] += 1
         self._listed_last.discard(op.provider)
         self._turned_at[op.provider] = self._clock.monotonic()
-        task = self._supervisor.start(f"action:{op.operation_id}", self._run_action(claim))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[key] = self._supervisor.start(f"action:{op.operation_id}", self._run_action(claim))
 
     async def _run_action(self, claim: Claim) -> None:
         op, holds_slot = claim.operation, True
@@ -331,6 +331,7 @@ class Worker:
             await self._tell_own_fault(act, op)
         finally:
             del self._running[op.operation_id, claim.fence]
+            self._tasks.pop((op.operation_id, claim.fence), None)
             leave_slot()
             if op.state is State.RESULT_COLLECTING:
                 self._wake_now()  # transfers have a bound of their own

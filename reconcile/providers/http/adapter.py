@@ -264,7 +264,9 @@ def _event_id(value: str) -> str:
 def _of(op: Operation) -> dict[str, str]:
     """What placeholders stand for; a template that needs a job id is only asked for where there is one."""
     values = {"operation_id": op.operation_id, "token": op.token}
-    return values if op.remote_job_id is None else {**values, "job_id": op.remote_job_id}
+    if op.remote_job_id is not None:
+        values["job_id"] = op.remote_job_id
+    return values
 
 
 def _request(
