@@ -34,11 +34,15 @@ MAX_INTEGER: Final = 2**63 - 1
 #: The largest count that is believed. 10^9: arbitrary, far beyond 100,000 items; sums of such counts fit any column.
 MAX_COUNT: Final = 10**9
 
-# Possessive throughout, and an open string runs to the end: a pattern that backtracks would be quadratic on `"\"\"\"…`.
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_ESCAPE: Final = re.compile(rb"\\.?", re.DOTALL)
+#: Where none is escaped. Possessive, and an open string runs to the end: nothing is searched twice.
+_STRING: Final = re.compile(rb'"[^"]*+(?:"|\Z)')
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}:,"'))
 _STEP: Final = [1 if byte in b"[{" else -1 for byte in range(256)]
+#: Fewer digits than these make no integer beyond 64 bits, nor one that is longer than `MAX_NUMBER_LENGTH`.
+_MANY_DIGITS: Final = b"0" * 19
+_ALL_DIGITS_0: Final = bytes.maketrans(b"123456789", b"000000000")
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 #: C0, DEL and C1 controls; surrogates; line and paragraph separator; marks that reorder what a person reads (S37).
 _NOT_IN_IDS: Final = re.compile(
@@ -56,12 +60,11 @@ def read_json(data: bytes) -> JsonValue:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Unreadable(f"not UTF-8 at byte {error.start}") from error
-    if len(data) > SMALL and _values(data) > MAX_VALUES:
-        raise Unreadable(f"more than {MAX_VALUES} values")
-    if _depth(data) > MAX_DEPTH:
-        raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
-    value = _parse(text)
-    if _SURROGATE_ESCAPE.search(data):
+    if len(data) <= SMALL and data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        value = _parse(text)  # can be neither too large nor too deep: the usual case
+    else:
+        value = _parse_large(text, data)
+    if b"\\" in data and _SURROGATE_ESCAPE.search(data):
         _refuse_half_pairs(value)
     return value
 
@@ -139,20 +142,46 @@ def listing(obj: Mapping[str, JsonValue], key: str) -> list[JsonValue] | None:
     return value if isinstance(value, list) else None
 
 
-def _values(data: bytes) -> int:
-    """How many values there are at most, strings left out: each follows a comma or an opening bracket."""
-    structure = _STRING.sub(b"", data)
-    return structure.count(b",") + structure.count(b"[") + structure.count(b"{")
+def _structure(data: bytes) -> bytes:
+    """Its brackets, colons and commas, strings left out; in text that is no JSON at least those that a parser comes to.
+
+    A backslash stands in strings alone, or the parser comes no further; no quote is escaped once each is gone with what
+    follows it. Most strings are `""` then, and no pattern is searched for.
+    """
+    if b"\\" in data:
+        data = _ESCAPE.sub(b"", data)
+    structure = data.translate(None, _NOT_STRUCTURE).replace(b'""', b"")
+    return _STRING.sub(b"", structure) if b'"' in structure else structure
 
 
-def _depth(data: bytes) -> int:
-    """How deep the brackets go, strings left out; for text that is no JSON an upper bound of what a parser enters."""
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return 0  # cannot be too deep: the usual case, and far cheaper than taking the strings out
-    if b"\\" not in data:  # no quote is escaped: what is no structure may go first, and leaves far less to search
-        data = data.translate(None, _NOT_STRUCTURE)
-    brackets = _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
+def _parse_large(text: str, data: bytes) -> JsonValue:
+    """As `_parse`, of what may hold too much or go too deep; with the parser's own objects and integers.
+
+    A key that came twice is one pair less than there are colons, and what has few digits fits into 64 bits.
+    """
+    structure = _structure(data)
+    if structure.count(b",") + structure.count(b"[") + structure.count(b"{") > MAX_VALUES:
+        raise Unreadable(f"more than {MAX_VALUES} values")
+    if max(accumulate(map(_STEP.__getitem__, structure.translate(None, _NOT_BRACKETS))), default=0) > MAX_DEPTH:
+        raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
+    pairs = 0
+
+    def count(parsed: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        nonlocal pairs
+        pairs += len(parsed)
+        return parsed
+
+    decoder = json.JSONDecoder(
+        object_hook=count,
+        parse_int=_integer if _MANY_DIGITS in data.translate(_ALL_DIGITS_0) else None,
+        parse_float=_float,
+        parse_constant=_constant,
+    )
+    try:
+        value: JsonValue = decoder.decode(text)
+    except (Unreadable, json.JSONDecodeError, RecursionError):
+        return _parse(text)  # which names what comes first
+    return value if pairs == structure.count(b":") else _parse(text)
 
 
 def _parse(text: str) -> JsonValue:

@@ -1,10 +1,11 @@
 """The door for strangers' JSON: what it lets through is safe to keep, and nothing gets another error out of it."""
 
 import json
+import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reconcile.errors import Unreadable
@@ -29,6 +30,24 @@ SCALARS = (
     | st.text()
 )
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30)
+
+#: Text of JSON with all that is refused, and what looks like it inside of strings.
+STRING_PARTS = [*"aé[]{}:,", "NaN", "1e9", "9" * 20, r"\"", r"\\", r"\u0061", r"\ud83d\ude00", r"\ud83d", r"\n"]
+STRINGS = st.lists(st.sampled_from(STRING_PARTS), max_size=3).map(lambda parts: '"' + "".join(parts) + '"')
+LARGE = ["1" * 18, "1" * 19, "1" * 33, "0." + "1" * 31, str(2**63 - 1), str(2**63), str(-(2**63) - 1)]
+NUMBERS = st.sampled_from(
+    [*LARGE, "0", "-0", "1.0", "1e2", "1E400", "-1e999", "01", "NaN", "-Infinity", "true", "null"]
+)
+TEXTS = st.recursive(
+    NUMBERS | STRINGS,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda parts: "[" + ", ".join(parts) + "]")
+        | st.lists(st.tuples(STRINGS, inner), max_size=3).map(
+            lambda pairs: "{" + ",".join(f"{key} :{value}" for key, value in pairs) + "}"
+        )
+    ),
+    max_leaves=8,
+)
 
 REFUSED = {
     "nothing": b"",
@@ -115,11 +134,36 @@ def test_any_bytes_end_in_a_value_or_in_unreadable(data: bytes) -> None:
     json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
+@given(TEXTS, st.none() | st.tuples(st.integers(0, 60), st.integers(0, 2), st.sampled_from(['"', "\\", "]", "1", ":"])))
+def test_a_document_of_many_brackets_is_read_and_refused_as_a_small_one(
+    text: str, broken: tuple[int, int, str] | None
+) -> None:
+    if broken is not None:  # something in place of up to two characters
+        at, cut, put = broken
+        text = text[:at] + put + text[at + cut :]
+    data = text.encode()
+    assume(data.count(b"[") + data.count(b"{") < MAX_DEPTH)
+    few, many = (said(b"[" + before + data + b"]") for before in (b"0,", b"[]," * (MAX_DEPTH + 1)))
+    assert few == many
+
+
+def said(data: bytes) -> str:
+    """What stands in an array behind what does not matter, or why it is refused, wherever in the text that is."""
+    try:
+        value = read_json(data)
+    except Unreadable as error:
+        return re.sub(r"character \d+", "", error.reason)
+    assert isinstance(value, list)
+    return json.dumps([part for part in value[1:] if part != []], sort_keys=True)
+
+
 @pytest.mark.parametrize("end", [b"", b"\\"])
 def test_strings_that_never_close_are_refused_in_one_pass(end: bytes) -> None:
     """A scan that backtracks would be busy for hours with these."""
     with pytest.raises(Unreadable):
         read_json(b"[" * 100 + b'"' + b'\\"' * 1_000_000 + end)
+    with pytest.raises(Unreadable):
+        read_json(b"[" * 100 + b'"[' * 1_000_001 + end)
 
 
 def test_a_reason_never_shows_the_input() -> None:
