@@ -5,12 +5,13 @@ import ipaddress
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
 from handlers import refusals
-from handlers.problem import Handler, Refused
+from handlers.problem import Gate, Refused
 
 #: Answered without a token: liveness tells nothing.
 _OPEN: Final = frozenset({"/healthz"})
@@ -44,7 +45,7 @@ _HELD: Final = web.RequestKey("held", Token)
 _NAMES: Final = web.RequestKey("names", frozenset)
 
 
-def middleware(tokens: Sequence[Token], hosts: Container[str]) -> Any:
+def gate(tokens: Sequence[Token], hosts: Container[str]) -> Gate:
     """Refuses a foreign Host (DNS rebinding), a foreign Origin, whoever holds no token, and what that token may not.
 
     In that order: who is refused for one reason learns nothing of the next.
@@ -52,25 +53,26 @@ def middleware(tokens: Sequence[Token], hosts: Container[str]) -> Any:
     expected = [(token, f"Bearer {token.value}".encode()) for token in tokens]
     names = frozenset(token.name for token in tokens if token.name is not None)
 
-    @web.middleware
-    async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if len(request.headers.getall("Host", ())) != 1 or request.headers["Host"].lower() not in hosts:
+    def pass_or_refuse(request: web.Request) -> None:
+        headers = request.headers
+        asked = [host.lower() for host in headers.getall("Host", ())]
+        if len(asked) != 1 or asked[0] not in hosts:
             raise Refused(refusals.WRONG_HOST)
-        if _is_foreign_page(request):
+        if ("Origin" in headers or "Sec-Fetch-Site" in headers) and _is_foreign_page(headers, asked[0]):
             raise Refused(refusals.FOREIGN_PAGE)
-        if request.path not in _OPEN:
-            given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-            # Each of them, whichever it is: the time tells neither how much was right nor which one it was.
-            held = [token for token, value in expected if hmac.compare_digest(given, value)]
-            if not held:
-                raise Refused(refusals.NO_TOKEN, headers={"WWW-Authenticate": "Bearer"})
-            needed = right_for(request)
-            if needed not in held[0].may:
-                raise Refused(refusals.LACKS_RIGHT, name=held[0].name, right=needed)
-            request[_HELD], request[_NAMES] = held[0], names
-        return await handler(request)
+        if request.path in _OPEN:
+            return
+        given = headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        # Each of them, whichever it is: the time tells neither how much was right nor which one it was.
+        held = [token for token, value in expected if hmac.compare_digest(given, value)]
+        if not held:
+            raise Refused(refusals.NO_TOKEN, headers={"WWW-Authenticate": "Bearer"})
+        needed = right_for(request)
+        if needed not in held[0].may:
+            raise Refused(refusals.LACKS_RIGHT, name=held[0].name, right=needed)
+        request[_HELD], request[_NAMES] = held[0], names
 
-    return access
+    return pass_or_refuse
 
 
 def right_for(request: web.Request) -> Right:
@@ -152,9 +154,8 @@ def _is_address(host: str) -> bool:
     return is_bracketed == (address.version == 6)
 
 
-def _is_foreign_page(request: web.Request) -> bool:
+def _is_foreign_page(headers: CIMultiDictProxy[str], own: str) -> bool:
     """Whether a browser says so; its own page is the one under the very Host that it asks now."""
-    sites = request.headers.getall("Sec-Fetch-Site", [])
-    origins = [o.removeprefix("http://").removeprefix("https://") for o in request.headers.getall("Origin", [])]
-    own = request.headers["Host"].lower()
+    sites = headers.getall("Sec-Fetch-Site", [])
+    origins = [o.removeprefix("http://").removeprefix("https://") for o in headers.getall("Origin", [])]
     return any(site not in ("none", "same-origin") for site in sites) or any(o.lower() != own for o in origins)

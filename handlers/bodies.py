@@ -13,7 +13,7 @@ from reconcile.decisions import open_to
 from reconcile.history_row import HistoryRow
 from reconcile.model import Operation, UnixMs
 from reconcile.redact import redact_urls_in
-from reconcile.states import ENDED_REMOTELY, STATUS_OF, State
+from reconcile.states import ENDED_REMOTELY, STATUS_OF, Action, State
 from reconcile.store.items import ItemView
 from reconcile.store.kept import Seen
 
@@ -29,8 +29,8 @@ def operation(
 
     `held`: why nothing is sent about it just now (hindrance.py). `is_start`: the body answers the start itself.
     """
-    done = op.is_terminal
-    seconds = None if done else poll_after_seconds(op, now)
+    done, deadlines = op.is_terminal, op.deadlines
+    seconds = poll_after_seconds(op, now)
     action = next_action(op)
     here = f"/v1/operations/{op.operation_id}"
     return {
@@ -38,16 +38,16 @@ def operation(
         "provider": op.provider,
         "type": op.type,
         "labels": dict(op.labels),
-        "status": STATUS_OF[op.state].value,
-        "state": op.state.value,
+        "status": STATUS_OF[op.state],
+        "state": op.state,
         "done": done,
-        "outcome": op.outcome,
+        "outcome": op.state if done else None,
         "remote_job_id": op.remote_job_id,
         "adopted": op.adopted,
         "parent": op.parent,
         "remote_status": op.remote_status,
-        "message": message(op, now, contract, held=held, is_start=is_start),
-        "poll_after_seconds": seconds,
+        "message": telling.message(op, seconds, contract, held=held, is_start=is_start),
+        "poll_after_seconds": None if done else seconds,
         "elapsed_seconds": max(0, ((op.completed_at or now) - op.created_at) // 1000),
         "estimated_duration_seconds": None,
         "progress": asdict(op.progress) if op.progress and not (done or op.state in ENDED_REMOTELY) else None,
@@ -59,12 +59,17 @@ def operation(
         "errors_url": f"{here}/items?outcome=failed" if op.summary and op.summary.failed else None,
         "error": asdict(op.error) if op.error and done else None,
         "attention": attention(op, contract),
-        "next_action": action.value if action else None,
-        "next_action_at": rfc3339(_next_action_at(op)),
+        "next_action": action,
+        "next_action_at": rfc3339(_next_action_at(op, action)),
         "created_at": rfc3339(op.created_at),
         "started_at": rfc3339(op.started_at),
         "completed_at": rfc3339(op.completed_at),
-        "deadlines": {name: rfc3339(op.deadline(name)) for name in ("create", "result", "cancel", "input")},
+        "deadlines": {
+            "create": rfc3339(deadlines.create),
+            "result": rfc3339(deadlines.result),
+            "cancel": rfc3339(deadlines.cancel),
+            "input": rfc3339(deadlines.input),
+        },
         "trace_id": op.trace_id,
         "caller": op.caller,
         "approval": op.approval,
@@ -89,12 +94,12 @@ def poll_after_seconds(op: Operation, now: UnixMs) -> int:
     return max(MIN_POLL_AFTER, min(wait, MAX_POLL_AFTER))
 
 
-def _next_action_at(op: Operation) -> UnixMs | None:
+def _next_action_at(op: Operation, action: Action | None) -> UnixMs | None:
     """When the next action is due; where there is none, when the waiting ends by itself."""
     if op.is_terminal:
         return None
-    name = op.state_deadline_name
-    deadline = op.deadline(name) if name is not None and next_action(op) is None else None
+    name = op.state_deadline_name if action is None else None
+    deadline = op.deadline(name) if name is not None else None
     return op.schedule.due_at if deadline is None else deadline
 
 

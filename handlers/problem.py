@@ -12,6 +12,8 @@ from reconcile.errors import JobHeld, KeyReused, NotOpen, RequestInvalid, StoreB
 from reconcile.seams import Dice
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Whom a request has to pass before it is handled. Raises: Refused.
+Gate = Callable[[web.Request], None]
 _READS: Final = ("GET", "HEAD")
 
 
@@ -31,12 +33,13 @@ class Refused(Exception):
         super().__init__(refusal.title)
 
 
-def middleware(log: Any, dice: Dice) -> Any:
-    """Turns whatever a handler raises into a problem document; an error of ours is logged with its traceback."""
+def middleware(log: Any, dice: Dice, gate: Gate) -> Any:
+    """Turns what the gate or a handler raises into a problem document; errors of ours are logged with tracebacks."""
 
     @web.middleware
     async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
+            gate(request)
             return await handler(request)
         except Refused as fault:
             return _told(fault.refusal, more=fault.more, headers=fault.headers, **fault.words)

@@ -17,7 +17,7 @@ from handlers.api.wishes import Wishes
 def build_local_app(deps: LocalDeps) -> web.Application:
     """Status and control, for holders of the token."""
     app = web.Application(
-        middlewares=[problem.middleware(deps.log, deps.dice), access.middleware(deps.tokens, deps.hosts)],
+        middlewares=[problem.middleware(deps.log, deps.dice, access.gate(deps.tokens, deps.hosts))],
         client_max_size=deps.max_start_body,
     )
     operations, results, status = Operations(deps), Results(deps), StatusRoutes(deps)

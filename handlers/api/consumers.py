@@ -9,6 +9,7 @@ from aiohttp import web
 
 from handlers import bodies, refusals
 from handlers.access import client_actor
+from handlers.answer import answer
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
@@ -72,7 +73,7 @@ class Consumers:
                     raise await absent(self._deps.store, name)
             await hold(watch, ops, seconds, is_enough)
         shown = [await self._deps.body(ops[name]) for name in ids]
-        return web.json_response({"mode": mode, "timed_out": not is_enough(), "operations": shown})
+        return answer({"mode": mode, "timed_out": not is_enough(), "operations": shown})
 
     async def completions(self, request: web.Request) -> web.Response:
         """GET: what has ended after the cursor, in its order; `?wait=SECONDS` holds until there is something."""
@@ -95,7 +96,7 @@ class Consumers:
             pass
         told = [await self._completion(one) for one in page]
         cursor = _cursor(page[-1].place if page else place)
-        return web.json_response({"completions": told, "next_cursor": cursor})
+        return answer({"completions": told, "next_cursor": cursor})
 
     async def claim(self, request: web.Request) -> web.Response:
         """POST: 200 once for each consumer, and again for its own key; 409 after, 425 before the end."""
@@ -112,7 +113,7 @@ class Consumers:
         told: dict[str, Any] = {"operation_id": op.operation_id, "consumer": consumer, "claimed_at": at}
         if not taken.is_yours:
             raise Refused(refusals.CLAIMED, more=told, consumer=quoted(consumer), at=at)
-        return web.json_response({**told, "outcome": op.outcome})
+        return answer({**told, "outcome": op.outcome})
 
     async def _completion(self, one: Completion) -> dict[str, Any]:
         return {

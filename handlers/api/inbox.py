@@ -7,6 +7,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from handlers import access, bodies, refusals, words
+from handlers.answer import answer
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import line_of, object_of
@@ -46,7 +47,7 @@ class Inbox:
         grounds = await self._deps.store.grounds([op.operation_id for op in questions])
         entries = [_notice(notice) for notice in notices]
         entries += [self._question(await self._deps.store.as_shown(op), grounds[op.operation_id]) for op in questions]
-        return web.json_response({"inbox": entries, "next_cursor": cursors[limit - 1] if more else None})
+        return answer({"inbox": entries, "next_cursor": cursors[limit - 1] if more else None})
 
     async def decide(self, request: web.Request) -> web.Response:
         """POST: a notice is acknowledged; a question is decided as at its operation."""
@@ -61,7 +62,7 @@ class Inbox:
         do = self._redeliver if decision == REDELIVER else self._acknowledge
         await do(entry_id, by, reason, now)
         at = bodies.rfc3339(now)
-        return web.json_response({"id": entry_id, "decision": decision, "by": by, "reason": reason, "at": at})
+        return answer({"id": entry_id, "decision": decision, "by": by, "reason": reason, "at": at})
 
     async def _acknowledge(self, notice_id: str, by: str, reason: str, now: UnixMs) -> None:
         if not await self._deps.store.acknowledge(notice_id, by=by, because=reason, at=now):

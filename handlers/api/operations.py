@@ -7,6 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from handlers import access, bodies, words
+from handlers.answer import answer
 from handlers.api import start_body
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
@@ -80,7 +81,7 @@ class Operations:
         )
         page = ops[:limit]
         cursor = page[-1].operation_id if len(ops) > limit else None
-        return web.json_response({"operations": [await self._deps.body(op) for op in page], "next_cursor": cursor})
+        return answer({"operations": [await self._deps.body(op) for op in page], "next_cursor": cursor})
 
     async def get(self, request: web.Request) -> web.Response:
         """GET: the body; `?wait=SECONDS` holds it until done, a person is needed, or time is up."""
@@ -89,13 +90,13 @@ class Operations:
         seconds = wait_of(request)
         if seconds == 0:
             op = await found(self._deps.store, operation_id)
-            return web.json_response(await self._deps.whole_body(op))
+            return answer(await self._deps.whole_body(op))
         began = self._deps.clock.monotonic()
         op = await self._wait(operation_id, seconds, lambda op: bodies.wait_result(op) is not None)
         waited = round(self._deps.clock.monotonic() - began, 3)
         result = bodies.wait_result(op) or "timed_out"
         told = {"result": result, "waited_seconds": waited}
-        return web.json_response({**await self._deps.whole_body(op), "wait": told})
+        return answer({**await self._deps.whole_body(op), "wait": told})
 
     async def history(self, request: web.Request) -> web.Response:
         """GET: history rows, oldest first; `?wait=SECONDS` holds the answer until there is one after `cursor`."""
@@ -108,7 +109,7 @@ class Operations:
         rows = await self._deps.store.history(op.operation_id, after=after, limit=limit + 1)
         page = rows[:limit]
         cursor = str(page[-1].seq) if len(rows) > limit else None
-        return web.json_response({"history": [bodies.history_row(row) for row in page], "next_cursor": cursor})
+        return answer({"history": [bodies.history_row(row) for row in page], "next_cursor": cursor})
 
     async def observations(self, request: web.Request) -> web.Response:
         """GET: what was observed and told something new, oldest first, with the bytes it was read from."""
@@ -119,7 +120,7 @@ class Operations:
         seen = await self._deps.store.observations(op.operation_id, after=after, limit=limit + 1)
         page = seen[:limit]
         cursor = str(page[-1].number) if len(seen) > limit else None
-        return web.json_response({"observations": [bodies.observation(one) for one in page], "next_cursor": cursor})
+        return answer({"observations": [bodies.observation(one) for one in page], "next_cursor": cursor})
 
     async def _wait(self, operation_id: str, seconds: int, is_enough: Callable[[Operation], bool]) -> Operation:
         """Wait in memory for committed changes; the database is asked once, at the beginning."""
@@ -133,9 +134,9 @@ class Operations:
         if not started.is_new:
             body["message"] = f"{words.REPEATED} {body['message']}"
         if op.is_terminal:
-            return web.json_response(body)
+            return answer(body)
         headers = {"Location": f"/v1/operations/{op.operation_id}", "Retry-After": str(body["poll_after_seconds"])}
-        return web.json_response(body, status=202, headers=headers)
+        return answer(body, status=202, headers=headers)
 
 
 def _boolean(request: web.Request, name: str) -> bool | None:

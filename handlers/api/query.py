@@ -4,6 +4,7 @@ import base64
 from typing import Final
 
 from aiohttp import web
+from multidict import MultiDict, MultiDictProxy, MultiMapping
 
 from handlers import bodies, refusals
 from handlers.problem import Refused
@@ -22,6 +23,7 @@ DIGITS: Final = 16
 _MOST_TOLD: Final = 64
 #: What the name of a parameter that asks for a label begins with.
 _LABEL: Final = "label."
+_NONE_GIVEN: Final = MultiDictProxy[str](MultiDict())
 
 
 async def known(store: Store, operation_id: str) -> Operation | None:
@@ -56,22 +58,27 @@ async def absent(store: Store, operation_id: str) -> Refused:
 
 def take_only(request: web.Request, *names: str, labels: bool = False) -> None:
     """A misspelled filter would answer with what nobody asked for. Raises: RequestInvalid, where a name is unknown."""
-    known = (*names, f"{_LABEL}KEY") if labels else names
-    for name in request.query:
+    for name in _parameters(request):
         if name not in names and not (labels and name.startswith(_LABEL)):
+            known = (*names, f"{_LABEL}KEY") if labels else names
             told = f"unknown parameter; known are {', '.join(sorted(known)) or 'none'}"
             raise RequestInvalid(pointer("", name), told, status=400)
 
 
+def _parameters(request: web.Request) -> MultiMapping[str]:
+    """What stands behind the question mark; most who ask about one operation write none."""
+    return request.query if request.rel_url.raw_query_string else _NONE_GIVEN
+
+
 def labels_of(request: web.Request) -> dict[str, str]:
     """The labels asked for, each as `label.KEY=VALUE`. Raises: RequestInvalid."""
-    names = [name for name in request.query if name.startswith(_LABEL)]
+    names = [name for name in _parameters(request) if name.startswith(_LABEL)]
     return {name.removeprefix(_LABEL): text_of(request, name) or "" for name in names}
 
 
 def text_of(request: web.Request, name: str) -> str | None:
     """A parameter given at most once. Raises: RequestInvalid."""
-    values = request.query.getall(name, [])
+    values = _parameters(request).getall(name, [])
     if len(values) > 1:
         raise RequestInvalid(pointer("", name), "given more than once", status=400)
     if values and not values[0].isprintable():

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Final
 from aiohttp import web
 
 from handlers import bodies, refusals
+from handlers.answer import answer
 from handlers.api.deps import LocalDeps
 from handlers.api.query import cursor_for, found, id_of_cursor, limit_of, take_only, text_of
 from handlers.api.ranges import NotSatisfiable, Stretch, asked_for
@@ -49,7 +50,7 @@ class Results:
         views = await self._deps.store.items(op, after=after, limit=limit + 1, outcome=outcome)
         page = views[:limit]
         cursor = cursor_for(page[-1].item_id) if len(views) > limit else None
-        return web.json_response({"items": [bodies.item(view, op) for view in page], "next_cursor": cursor})
+        return answer({"items": [bodies.item(view, op) for view in page], "next_cursor": cursor})
 
     async def item(self, request: web.Request) -> web.Response:
         """GET: one item with every line that bears its id."""
@@ -65,7 +66,7 @@ class Results:
             files, names = self._deps.files, op.result.files
             reads = [partial(files.read, names[at.file], at.start, at.length) for at in places]
             lines = [_line(await files.offload(read)) for read in reads]
-        return web.json_response({**bodies.item(view, op), "lines": lines})
+        return answer({**bodies.item(view, op), "lines": lines})
 
     async def result(self, request: web.Request) -> web.StreamResponse:
         """GET: the collected bytes, all files that are the result in order, or the one range that is asked for."""

@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from handlers import bodies
+from handlers.answer import answer
 from handlers.api.deps import LocalDeps
 from handlers.api.inbox import sizes
 from handlers.api.query import take_only
@@ -17,13 +18,13 @@ class StatusRoutes:
 
     async def healthz(self, _: web.Request) -> web.Response:
         """GET: the loop turns."""
-        return web.json_response({"status": "alive"})
+        return answer({"status": "alive"})
 
     async def readyz(self, _: web.Request) -> web.Response:
         """GET: it serves, and what it is told can be stored."""
         if not self._deps.is_ready():
-            return web.json_response({"status": "not ready"}, status=503)
-        return web.json_response({"status": "ready"})
+            return answer({"status": "not ready"}, status=503)
+        return answer({"status": "ready"})
 
     async def status(self, request: web.Request) -> web.Response:
         """GET: version, uptime, operations by state, backlog, and each provider."""
@@ -36,7 +37,7 @@ class StatusRoutes:
         events = await deps.store.event_counts()
         inbox = sizes(counts, await deps.store.notice_counts())
         shown = {n: p for n, p in deps.peers.items() if p.absence is None or await deps.store.has_open(n)}
-        return web.json_response(
+        return answer(
             {
                 "version": deps.version,
                 "uptime_seconds": max(0, (now - deps.started_at) // 1000),

@@ -5,6 +5,7 @@ from typing import Final
 from aiohttp import web
 
 from handlers import access
+from handlers.answer import answer
 from handlers.api.body import json_of
 from handlers.api.deps import LocalDeps
 from handlers.api.fields import job_id_of, line_of, object_of, span_of
@@ -63,14 +64,14 @@ class Wishes:
         body = await self._deps.body(op)
         retry_after = body["poll_after_seconds"] or 0  # 0: it has ended, there is nothing to wait for
         headers = {"Location": f"/v1/operations/{op.operation_id}", "Retry-After": str(retry_after)}
-        return web.json_response(body, status=202, headers=headers)
+        return answer(body, status=202, headers=headers)
 
 
 async def decided_on(deps: LocalDeps, request: web.Request, op: Operation) -> web.Response:
     """The request's decision about `op`, done. Raises: NotOpen, Refused, RequestInvalid, Unreadable, StoreError."""
     said = _decided(await json_of(request))
     actor = access.person_actor(request, said.by)
-    return web.json_response(await deps.body(await deps.desk.decide(op, said, actor=actor)))
+    return answer(await deps.body(await deps.desk.decide(op, said, actor=actor)))
 
 
 def _decided(given: JsonValue) -> Decided:

@@ -36,13 +36,12 @@ SCHEDULE_COLUMNS: Final = (
     "gone_since", "mark_at", "marks_on_claim", "fence",
 )  # fmt: skip
 #: An operation with its schedule; a terminal one has none. One that is being pruned is shown to nobody.
-SELECT: Final = (
-    "SELECT "
-    + ", ".join(f"o.{name}" for name in COLUMNS)
-    + ", "
-    + ", ".join(f"s.{name}" for name in SCHEDULE_COLUMNS)
-    + " FROM present o LEFT JOIN schedule s ON s.key = o.key "
-)
+_SHOWN: Final = ", ".join([*(f"o.{name}" for name in COLUMNS), *(f"s.{name}" for name in SCHEDULE_COLUMNS)])
+_FROM: Final = " FROM present o LEFT JOIN schedule s ON s.key = o.key "
+SELECT: Final = f"SELECT {_SHOWN}{_FROM}"
+#: The same rows as one JSON array of arrays, for whoever reads beside much else: between two rows SQLite's thread gives
+#: the interpreter's lock away and has to wait for it again, which costs more than the row (measured: 35 µs against 9).
+SELECT_AS_ONE: Final = f"SELECT json_group_array(json_array({_SHOWN})){_FROM}"
 
 #: Fields whose value JSON holds as it is.
 _PLAIN: Final = (

@@ -16,7 +16,7 @@ from reconcile.store.reading import Reader
 #: Rows that one read takes at most. 64: arbitrary; between two rows SQLite's thread waits for the interpreter's lock,
 #: and the first who asked waits for the last row.
 MOST: Final = 64
-_SELECT: Final = rows.SELECT + "WHERE o.operation_id IN (SELECT value FROM json_each(?))"
+_SELECT: Final = rows.SELECT_AS_ONE + "WHERE o.operation_id IN (SELECT value FROM json_each(?))"
 _ID: Final = rows.COLUMNS.index("operation_id")
 
 
@@ -47,7 +47,8 @@ class SingleReads:
         batch, self._waiting = self._waiting[: MOST - 1], self._waiting[MOST - 1 :]
         try:
             ids = [operation_id, *(name for name, _ in batch)]
-            found = {row[_ID]: row for row in await self._reader.execute_fetchall(_SELECT, (json.dumps(ids),))}
+            [[told]] = await self._reader.execute_fetchall(_SELECT, (json.dumps(ids),))
+            found = {row[_ID]: row for row in json.loads(told)}
         except StoreError as fault:
             for _, future in batch:
                 if not future.done():

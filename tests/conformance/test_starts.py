@@ -1,5 +1,6 @@
 """Starts: one operation for one client key, one holder for one job, everything of a start in one write (N30 N5 N2)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,19 @@ async def test_a_start_leaves_its_row_its_request_its_items_its_key_and_its_firs
         assert (first.seq, first.kind, first.from_state, first.to_state) == (1, "move", None, "create_pending")
         assert (first.actor, first.cause, first.at) == ("client:ci", "start:op_1", stored.created_at)
         await check_record(owner)
+
+
+async def test_an_operation_is_shown_to_the_letter_whatever_it_holds(place: Place) -> None:
+    odd = 'a\0b\x1b[1m"\\\u2028\x7f\U0001f600é'
+    async with place.opened() as owner:
+        wish = _wish(1, labels={odd: odd}, remote_job_id=odd, remote_status="", caller="", contract_version=2**63 - 1)
+        (started,) = await _start(owner, wish)
+        shown = await owner.get()
+        assert (dict(shown.labels), shown.remote_job_id, shown.remote_status) == ({odd: odd}, odd, "")
+        assert (shown.caller, shown.contract_version) == ("", 2**63 - 1)
+        assert shown == replace(started.operation, request={}, expect={}, schedule=shown.schedule)
+        (listed,) = await owner.store.find(after=None, limit=1, is_open=None)
+        assert listed == shown
 
 
 async def test_a_start_is_due_when_its_row_says_and_whoever_sleeps_is_told(place: Place) -> None:
