@@ -22,8 +22,8 @@ class Familiar:
         self._keys: dict[bytes, int] = {}
         #: By job: the digest of its entry.
         self._prints: dict[str, bytes] = {}
-        #: Jobs of which something changed since a page was begun: what that page says of them may be older.
-        self._changed: set[str] = set()
+        #: Jobs of which something changed since a page was begun, which may be older; None: no page is on its way.
+        self._changed: set[str] | None = None
 
     def key_of(self, entry: JsonObject) -> int | None:
         """The key of the operation whose job this entry shows as it was last known; None: it has to be looked at."""
@@ -31,20 +31,26 @@ class Familiar:
 
     def begin_page(self) -> None:
         """A page is about to be brought to the file."""
-        self._changed.clear()
+        self._changed = set()
+
+    def end_page(self) -> None:
+        """Nothing is learned from the page, or nothing more: whatever changes from here on need not be noted."""
+        self._changed = None
 
     def learn(self, known: Iterable[tuple[str, int, JsonObject]]) -> None:
         """Of these jobs, each with its operation's key and its entry, the page of now told nothing new."""
+        changed = self._changed or ()
+        self.end_page()
         for job_id, key, entry in known:
-            if job_id not in self._changed and (job_id in self._prints or len(self._prints) < MAX_JOBS):
+            if job_id not in changed and (job_id in self._prints or len(self._prints) < MAX_JOBS):
                 self.forget(job_id)
                 self._prints[job_id] = digest = _print(entry)
                 self._keys[digest] = key
-        self._changed.clear()
 
     def forget(self, job_id: str) -> None:
         """Something became of a job, by whatever road."""
-        self._changed.add(job_id)
+        if self._changed is not None:
+            self._changed.add(job_id)
         digest = self._prints.pop(job_id, None)
         if digest is not None:
             self._keys.pop(digest, None)

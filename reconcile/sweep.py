@@ -99,6 +99,7 @@ class Sweeper:
             await self._cut_short_by_us(name, cursor)
         finally:
             cursor.is_running = False
+            self._paces.watches[name].familiar.end_page()  # of one that could not be kept nothing was learned
 
     def _drop(self, cursor: Cursor) -> None:
         """Nothing of it is known to be kept: it begins anew."""

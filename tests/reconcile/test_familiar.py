@@ -1,6 +1,7 @@
 """An entry is familiar only as long as it says the same, and nothing became of its job meanwhile."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -60,6 +61,22 @@ def test_what_a_page_says_of_a_job_that_changed_since_it_began_is_not_learned() 
     known.begin_page()
     known.learn([("job_1", 7, ENTRY)])
     assert known.key_of(ENTRY) == 7
+
+
+@pytest.mark.parametrize("before", ["no page", "a page", "a lost page"])
+def test_what_changes_while_no_page_is_on_its_way_takes_no_memory(before: str) -> None:
+    """A provider whose list is not read, or not any more, may end millions of jobs in the life of one process."""
+    known = Familiar() if before == "no page" else learned()
+    if before == "a lost page":
+        known.begin_page()
+        known.end_page()
+    tracemalloc.start()
+    try:
+        for n in range(10_000):
+            known.forget(f"batch_{n:032d}")
+        assert tracemalloc.get_traced_memory()[0] < 10_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_of_a_job_only_the_last_entry_is_familiar() -> None:

@@ -908,6 +908,7 @@ async def test_a_full_disk_drops_the_walk_and_the_next_one_begins_anew(tmp_path:
         hooks.before_commit = raising(database_error(13))
         await sweeper.go_on("openai", may_go_on=lambda: True)
         assert len(on.told("sweep_not_recorded")) == 1
+        assert on.watch().familiar._changed is None
         on.ground.clock.advance(1_000)
         await sweeper.go_on("openai", may_go_on=lambda: True)
         assert [entry["pages"] for entry in on.told("list_swept")] == [1]
