@@ -206,8 +206,12 @@ def _judge(connection: sqlite3.Connection, rules: Rules, arrived: Sequence[_Arri
 
 
 def _ring(connection: sqlite3.Connection, rung: list[_Arrived]) -> None:
-    if rung:
-        rows = [[a.operation_key, a.record.received_at, f"event:{a.record.event_id}"] for a in rung]
+    """Of several that ring one row the first to come counts: SQL would take any of them."""
+    first: dict[int | None, _Arrived] = {}
+    for a in sorted(rung, key=lambda a: a.record.received_at):
+        first.setdefault(a.operation_key, a)
+    if first:
+        rows = [[key, a.record.received_at, f"event:{a.record.event_id}"] for key, a in first.items()]
         connection.execute(_RING, (Priority.RUNG, json.dumps(rows)))
 
 

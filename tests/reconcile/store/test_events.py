@@ -483,6 +483,17 @@ async def test_several_rings_of_one_batch_ring_each_row(path: Path) -> None:
         assert ground.one("SELECT count(*) FROM schedule WHERE due_at = ? AND ring IS NOT NULL", NOW) == 30
 
 
+@pytest.mark.parametrize("times", [(1, 5, 9), (9, 5, 1), (5, 1, 9)])
+async def test_of_several_rings_of_one_job_in_one_batch_the_first_to_come_counts(
+    path: Path, times: tuple[int, ...]
+) -> None:
+    async with opened(path) as ground:
+        await ground.start(operation(1, due_at=LATER))
+        await _receive(ground, *(event(f"evt_{at}", received_at=NOW + at) for at in times))
+        row = ground.schedule()
+        assert (row["due_at"], row["ring"]) == (NOW + 1, "event:evt_1")
+
+
 async def test_whoever_sleeps_is_told_when_a_rung_row_is_due(path: Path) -> None:
     async with opened(path) as ground:
         await ground.start(operation(1, due_at=LATER))
