@@ -5,6 +5,7 @@ A sender is told nothing but whether to send again.
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,8 +24,9 @@ from reconcile.signatures import SCHEMES, Key
 
 #: Seconds a body may take. 10: a webhook is small; what drips is no provider (S17).
 BODY_SECONDS: Final = 10
-#: Ids that one log line names at most. 50: the longest, of 512 characters, still fit the 48 KiB of a journald line.
-IDS_A_LINE: Final = 50
+#: Bytes of ids that one log line names at most. 32 KiB: journald takes lines of 48 KiB (its LineMax), and what stands
+#: there beside them is short.
+IDS_A_LINE: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +176,27 @@ class _Receiver:
     def _tell(self) -> None:
         kept, self._kept = self._kept, {}
         for (provider, answer), ids in kept.items():
-            for first in range(0, len(ids), IDS_A_LINE):
-                event_ids = ids[first : first + IDS_A_LINE]
+            for event_ids in _in_lines(ids):
                 self._deps.log.info("webhooks_received", provider=provider, answer=answer, event_ids=event_ids)
 
     def _refuse(self, name: str, status: int, reason: str) -> web.Response:
         self._deps.meters.count("webhooks", provider=name, answer="refused", reason=reason)
         self._deps.log.warning("webhook_refused", provider=name, reason=reason)
         return web.Response(status=status)
+
+
+def _in_lines(ids: Sequence[str]) -> Iterator[list[str]]:
+    """Ids as the log's lines name them; a letter beyond ASCII is written as an escape of up to twelve bytes."""
+    line: list[str] = []
+    length = 0
+    for name in ids:
+        size = len(json.dumps(name)) + len(", ")
+        if line and length + size > IDS_A_LINE:
+            yield line
+            line, length = [], 0
+        line.append(name)
+        length += size
+    yield line
 
 
 class _HeadersOf(Mapping[str, Sequence[str]]):

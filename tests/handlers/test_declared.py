@@ -139,6 +139,20 @@ async def test_a_webhook_rings_and_the_read_is_believed(tmp_path: Path) -> None:
         assert "event:d-2" in await on.reasons(operation)
 
 
+async def test_many_deliveries_with_long_ids_of_any_letters_make_no_line_that_the_journal_would_cut(
+    tmp_path: Path,
+) -> None:
+    """Its LineMax is 48 KiB, and JSON writes one letter beyond the first 65,536 in twelve bytes."""
+    media, clock = Transcoder(), HandClock()
+    async with declared(tmp_path / "state", "transcode", media.app(), clock=clock) as on:
+        media.hook = f"http://127.0.0.1:{on.ground.public_port}/webhooks/transcode"
+        names = [f"{n:02}" + "\N{FLEXED BICEPS}" * 254 for n in range(60)]
+        await asyncio.gather(*(media.tell("job/0", "ready", delivery=name, at=NOON // 1000) for name in names))
+        told = [entry for entry in on.ground.logged if entry["event"] == "webhooks_received"]
+        assert sorted(name for entry in told for name in entry["event_ids"]) == names
+        assert max(len(json.dumps(entry)) for entry in told) < 48 * 1024
+
+
 @pytest.mark.parametrize(
     "forgery", [{"secret": "x" * 32}, {"at": NOON // 1000 - 301}, {"at": NOON // 1000 + 301}, {"body": True}]
 )
