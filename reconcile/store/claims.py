@@ -15,8 +15,7 @@ from reconcile.store.writer import Done, Kind
 #: so that a flood of rung jobs cannot starve those whose webhook never came.
 SWEEP_SHARE: Final = 8
 #: How long a poll that comes due waits for others, ms, so that one claim and one commit serve many. 100: arbitrary, a
-#: tenth of the shortest interval that makes sense; what rings, a create or a cancel waits for nobody. A deadline that a
-#: poll's row is due at is as late at most.
+#: tenth of the shortest interval that makes sense; what rings, a create, a cancel or a deadline waits for nobody.
 COMPANY_MS: Final = 100
 #: Rows past their deadline that one claim takes of a provider that cannot be asked. 100: arbitrary; each is one write.
 MAX_OVERDUE: Final = 100
@@ -79,7 +78,7 @@ _OVERDUE: Final = (
     " AND deadline_at IS NOT NULL AND deadline_at <= ? ORDER BY deadline_at, key LIMIT ?"
 )
 _NEXT_DEADLINE: Final = (
-    "SELECT min(deadline_at) FROM schedule WHERE lease_owner IS NULL AND provider = ? AND deadline_at IS NOT NULL"
+    "SELECT min(deadline_at) FROM schedule WHERE lease_owner IS NULL AND provider = ? AND deadline_at >= ?"
 )
 _LEASE: Final = (
     "UPDATE schedule SET lease_owner = ?, lease_until = ?, fence = fence + 1, ring = NULL,"
@@ -111,10 +110,18 @@ def next_due(connection: sqlite3.Connection, wish: ClaimWish) -> dict[str, UnixM
         can_collect = wish.collect_room.get(provider, 1) > 0
         priorities = [p for p in _PRIORITIES if can_collect or p != Priority.COLLECT]
         times = {p: connection.execute(_NEXT_DUE, (provider, p)).fetchone()[0] for p in priorities}
-        waits = {Priority.SWEPT: COMPANY_MS}
-        if known := [t + waits.get(p, 0) for p, t in times.items() if t is not None]:
+        if (polled := times[Priority.SWEPT]) is not None:
+            times[Priority.SWEPT] = _in_company(connection, provider, polled)
+        if known := [t for t in times.values() if t is not None]:
             found[provider] = min(known)
     return found
+
+
+def _in_company(connection: sqlite3.Connection, provider: str, first: UnixMs) -> UnixMs:
+    """When polls of which the first is due at `first` are taken together: no later than the next deadline after it."""
+    deadline = connection.execute(_NEXT_DEADLINE, (provider, first)).fetchone()[0]
+    company = first + COMPANY_MS
+    return company if deadline is None else min(company, deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,7 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
 def _next_overdue(connection: sqlite3.Connection, wish: ClaimWish) -> UnixMs | None:
     times = []
     for provider in (wish.paused | wish.stuck) & wish.room.keys():
-        deadline = connection.execute(_NEXT_DEADLINE, (provider,)).fetchone()[0]
+        deadline = connection.execute(_NEXT_DEADLINE, (provider, 0)).fetchone()[0]
         if deadline is not None:
             times.append(deadline)
     return min(times, default=None)

@@ -305,6 +305,20 @@ async def test_a_claim_tells_when_there_is_more_to_take(place: Place) -> None:
         assert claimed.next_expiry == NOW + LEASE
 
 
+@pytest.mark.parametrize(("deadline", "next_at"), [(7, 7), (50, 50), (500, 7 + COMPANY_MS), (-5, 7 + COMPANY_MS)])
+async def test_polls_wait_for_company_and_no_longer_than_the_next_deadline(
+    place: Place, deadline: int, next_at: int
+) -> None:
+    """The last: a deadline that has passed, whose last read failed and is tried again at its time."""
+    async with place.opened() as owner:
+        due_at = NOW + max(7, deadline)
+        await owner.start(
+            operation(1, due_at=NOW + 7),
+            operation(2, due_at=due_at, deadlines=Deadlines(result=NOW + deadline)),
+        )
+        assert (await owner.claim()).next_due == {"test": NOW + next_at}
+
+
 async def test_rows_that_found_no_room_are_due_already(place: Place) -> None:
     async with place.opened() as owner:
         await _due(owner, RUNG, RUNG, RUNG, due_at=NOW - 4)
