@@ -25,9 +25,6 @@ from reconcile.store.store import Store
 from reconcile.store.sweeps import SweepEnd, SweepWish
 from reconcile.walk import Cursor, Scope, Walk
 
-#: How long a page that could be read waits for a slot while more urgent work takes them all, ms. 60 s: arbitrary, so
-#: that a flood of rung jobs cannot starve those whose webhook never came.
-PATIENCE_MS: Final = 60_000
 #: Jobs not shown yet, at most, of which it is asked before the next page whether they are waited for still. 100:
 #: arbitrary, a page of them; where more are missing, another page is worth its request anyway.
 FEW: Final = 100
@@ -65,22 +62,21 @@ class Sweeper:
 
     # ---- what the worker's loop asks ----
 
-    def ready(self, now: UnixMs, *, waited_ms: int = 0) -> list[str]:
-        """Providers whose list can be read on, and could have been for `waited_ms`."""
-        return [
-            name
-            for name, cursor in sorted(self._cursors.items())
-            if self._paces.watches[name].has_sweep and not cursor.is_running and cursor.due_at + waited_ms <= now
-        ]
+    def ready(self, now: UnixMs) -> list[str]:
+        """Providers whose list can be read on."""
+        return sorted(name for name, due_at in self._waiting().items() if due_at <= now)
 
     def next_at(self, now: UnixMs) -> UnixMs | None:
-        """When a list that waits is due next, or has waited for a slot for long enough."""
-        waiting = [
-            cursor.due_at if cursor.due_at > now else cursor.due_at + PATIENCE_MS
+        """When a list that waits is due next."""
+        return min((at for at in self._waiting().values() if at > now), default=None)
+
+    def _waiting(self) -> dict[str, UnixMs]:
+        """When each list that nobody reads just now is due."""
+        return {
+            name: cursor.due_at
             for name, cursor in self._cursors.items()
             if self._paces.watches[name].has_sweep and not cursor.is_running
-        ]
-        return min((at for at in waiting if at > now), default=None)
+        }
 
     async def go_on(self, name: str, *, may_go_on: Callable[[], bool]) -> None:
         """Read pages of one account until its sweep is over, or its slot is wanted by others. Raises: StoreBroken."""

@@ -26,7 +26,7 @@ from reconcile.seams import Clock, Supervisor
 from reconcile.states import State
 from reconcile.store.claims import Claim, ClaimWish, Renewal
 from reconcile.store.store import Store
-from reconcile.sweep import PATIENCE_MS, Sweeper
+from reconcile.sweep import Sweeper
 
 #: Seconds that running actions get at a stop. 20: below the unit's TimeoutStopSec (45), above most requests.
 GRACE_SECONDS: Final = 20
@@ -156,9 +156,10 @@ class Worker:
         probed = frozenset(name for name, peer in self._peers.items() if peer.pause.is_open and name not in paused)
         full = {name: self._stuck_in(name) for name, left in room.items() if left <= 0 and name not in paused}
         stuck = frozenset(name for name, seconds in full.items() if seconds <= 0)
+        listed = frozenset(self._sweeper.ready(now))
         try:
             claimed = await self._store.claim(
-                ClaimWish(self._owner, now, LEASE_MS, room, to_collect, paused, stuck, probed)
+                ClaimWish(self._owner, now, LEASE_MS, room, to_collect, paused, stuck, probed, listed)
             )
         except StoreBroken:
             raise
@@ -260,17 +261,13 @@ class Worker:
             self._wake.set()
 
     def _lists_first(self, now: UnixMs) -> list[str]:
-        """Lists that are not to wait for the rows any longer.
+        """Lists that probe a pause before the rows do.
 
         A paused provider has one probe at a time, and its list and its rows take turns: either may be refused alone,
         and a look-up that asks the list as well may be due each time.
         """
-        patient = self._sweeper.ready(now, waited_ms=PATIENCE_MS)
-        is_next = {
-            name: name not in self._listed_last if self._peers[name].pause.is_open else name in patient
-            for name in self._sweeper.ready(now)
-        }
-        return [name for name in is_next if is_next[name]]
+        ready = self._sweeper.ready(now)
+        return [name for name in ready if self._peers[name].pause.is_open and name not in self._listed_last]
 
     def _start_sweeps(self, stop: asyncio.Event, now: UnixMs, names: Sequence[str]) -> None:
         """Give a free slot to each of these lists, which are due."""

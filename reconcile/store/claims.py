@@ -12,7 +12,7 @@ from reconcile.store import rows
 from reconcile.store.writer import Done, Kind
 
 #: Of the rows claimed at once, the share kept for sweeping while more urgent work waits: one in eight, arbitrary,
-#: so that a flood of rung jobs cannot starve those whose webhook never came.
+#: so that a flood of rung jobs cannot starve those whose webhook never came. A page of a list comes before rows.
 SWEEP_SHARE: Final = 8
 #: How long a poll that comes due waits for others, ms, so that one claim and one commit serve many. 100: arbitrary, a
 #: tenth of the shortest interval that makes sense; what rings, a create, a cancel or a deadline waits for nobody.
@@ -53,6 +53,8 @@ class ClaimWish:
     stuck: frozenset[str] = frozenset()
     #: Providers whose pause is being probed: what has been due for longest goes, whatever it is.
     probed: frozenset[str] = frozenset()
+    #: Providers whose list can be read: of what is kept for sweeping one place is left to it.
+    listed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,9 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
         if room > 0 and provider in wish.probed:
             found += _longest_due(connection, provider, wish.now, room)
         elif room > 0:
-            found += _due(connection, provider, wish, room, turns.floor(provider, room))
+            floor = turns.floor(provider, room)
+            page = 1 if floor and provider in wish.listed else 0
+            found += _due(connection, provider, wish, room - page, floor - page)
         elif provider in wish.paused | wish.stuck:
             late = connection.execute(_OVERDUE, (provider, wish.now, MAX_OVERDUE)).fetchall()
             found += late

@@ -120,6 +120,16 @@ async def test_with_little_room_at_a_time_neither_the_urgent_nor_the_swept_starv
         assert taken[SWEPT] >= 1, taken
 
 
+@pytest.mark.parametrize("room", [1, 3, 8])
+async def test_where_a_list_can_be_read_one_place_of_the_sweep_s_share_is_left_to_it(place: Place, room: int) -> None:
+    async with place.opened() as owner:
+        await _due(owner, *[RUNG] * 100, *[SWEPT] * 100)
+        wish = ClaimWish("A", NOW, LEASE, {"test": room}, listed=frozenset({"test"}))
+        taken = [len((await owner.store.claim(wish)).claims) for _ in range(24 // room)]
+        assert set(taken) <= {room, room - 1}
+        assert sum(taken) == 24 - 3
+
+
 @pytest.mark.parametrize("room", [0, -1])
 async def test_without_room_nothing_is_leased(place: Place, room: int) -> None:
     async with place.opened() as owner:

@@ -158,7 +158,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(folder: Path, *, poll: dict[str, str] | None = None, **more: Any) -> AsyncIterator[Scene]:
+async def scene(
+    folder: Path, *, poll: dict[str, str] | None = None, limits: dict[str, int] | None = None, **more: Any
+) -> AsyncIterator[Scene]:
     """A daemon with polls a minute apart, and an account of both shapes."""
     clock = HandClock()
     clock.run()
@@ -185,7 +187,7 @@ async def scene(folder: Path, *, poll: dict[str, str] | None = None, **more: Any
     app.middlewares.append(twisting)
     numbers: dict[str, Any] = {
         "poll": poll or {"base": "60s", "cap": "60s", "sweep": "60s"},
-        "limits": {"requests_per_second": 5000, "concurrency": 8},
+        "limits": limits or {"requests_per_second": 5000, "concurrency": 8},
     }
     async with serving(app) as url:
         providers = {
@@ -688,8 +690,7 @@ async def test_a_webhook_is_confirmed_by_a_read_of_the_job_while_the_list_carrie
         assert on.calls == (lists, 1)
 
 
-async def test_a_sweep_waits_for_a_slot_behind_the_rows_and_takes_one_when_it_has_waited_long(tmp_path: Path) -> None:
-    """Below rung and collect work, and never starved by it."""
+async def test_a_list_is_ready_from_its_due_time_on_and_takes_one_slot(tmp_path: Path) -> None:
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(20)
         worker, sweeper = on.ground.daemon.worker, on.ground.daemon.sweeper
@@ -698,12 +699,28 @@ async def test_a_sweep_waits_for_a_slot_behind_the_rows_and_takes_one_when_it_ha
         assert sweeper.ready(due_at - 1) == []
         assert sweeper.next_at(due_at - 1) == due_at
         assert sweeper.ready(due_at) == ["openai"]
-        assert sweeper.ready(due_at, waited_ms=MINUTE) == []
-        assert sweeper.next_at(due_at) == due_at + MINUTE
-        assert sweeper.ready(due_at + MINUTE, waited_ms=MINUTE) == ["openai"]
+        assert sweeper.next_at(due_at) is None
         on.ground.clock.set(due_at)
         worker._sweeping.add("openai")
         assert worker._room(worker._peers["openai"], due_at) == 7
+
+
+async def test_a_flood_of_rung_jobs_does_not_keep_the_list_from_being_read(tmp_path: Path) -> None:
+    """C7: jobs that were just adopted are rung, and a page of the list tells of a hundred of them."""
+    slow = {"requests_per_second": 40, "concurrency": 1}
+    async with scene(tmp_path / "state", limits=slow) as on:
+        now = on.ground.clock.now()
+        for _ in range(250):
+            job = on.world.seed_job(items=1, now_ms=now, scenario=LONG)
+            answer = await on.ground.api("POST", "/v1/operations", body={"provider": "openai", "remote_job_id": job})
+            assert answer.status == 202
+        await on.ground.daemon.pace_keeper.settle()
+        on.ground.clock.set(on.cursor()["due_at"])
+        on.work()
+        await on.all_are("observing", 250)
+        lists, reads = on.calls
+        assert lists == 3
+        assert reads <= 3 * 8, "every eighth request is a page"
 
 
 async def test_a_sweep_gives_its_slot_back_between_pages_where_others_want_it(tmp_path: Path) -> None:
@@ -817,20 +834,17 @@ async def test_a_list_that_was_left_is_tried_again_ever_more_seldom_up_to_an_hou
 
 
 async def test_the_list_and_the_rows_of_a_paused_provider_probe_in_turn(tmp_path: Path) -> None:
-    """Either may be refused alone: neither keeps the one probe of each pause to itself. No pause: rows go first."""
+    """Either may be refused alone: neither keeps the one probe of each pause to itself."""
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(20)
         worker, peer = on.ground.daemon.worker, on.ground.daemon.peers["openai"]
         await on.ground.daemon.pace_keeper.settle()
         now = on.cursor()["due_at"]
         assert worker._lists_first(now) == []
-        assert worker._lists_first(now + MINUTE) == ["openai"]
         peer.pause = paused_until(now)
         assert worker._lists_first(now) == ["openai"]
         worker._listed_last.add("openai")
         assert worker._lists_first(now + MINUTE) == []
-        peer.pause = NO_PAUSE
-        assert worker._lists_first(now + MINUTE) == ["openai"]
 
 
 async def test_a_clock_that_was_set_back_delays_no_sweep_by_more_than_the_usual_wait(tmp_path: Path) -> None:
