@@ -167,7 +167,8 @@ class Client:
             answer = HttpResponse(response.status, headers, self.redactor.data(received), retry_after)
             return Exchange(request, sent_at, self._clock.now(), answer, credential=peer.credential_name)
         except FAULTS as fault:
-            error = _as_provider_error(fault)
+            # Its traceback holds what was read so far, in a ring of references that only the collector would break.
+            error = _as_provider_error(fault.with_traceback(None))
             return Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name)
 
     @asynccontextmanager

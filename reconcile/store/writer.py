@@ -71,7 +71,8 @@ class Kind:
 class _Write:
     kind: Kind
     payload: Any
-    future: "asyncio.Future[Done]"
+    #: Its caller's; None: the caller has heard.
+    future: "asyncio.Future[Done] | None"
     outcome: Done | StoreError | None = None
 
 
@@ -266,7 +267,10 @@ class GroupCommit:
         elif not self._waiting:
             loop.call_later(PATIENCE_SECONDS, self._wake.set)
         self._waiting.append(_Write(kind, payload, future))
-        return (await future).result
+        try:
+            return (await future).result
+        finally:
+            del future  # an error leads to this frame, which must not lead back to it
 
     async def run(self) -> None:
         """Commit what waits until `stop`. Raises: StoreBroken, when a commit's outcome is unknown."""
@@ -345,6 +349,7 @@ class GroupCommit:
                 write.outcome = broken
             raise
         except StoreError as lost:
+            lost.with_traceback(None)  # it leads through the hop, whose future leads back; the cause has its own
             for write in batch:
                 write.outcome = lost
                 _settle(write)
@@ -360,12 +365,19 @@ class GroupCommit:
 
 
 def _settle(write: _Write) -> None:
-    if write.future.done():  # its caller went away; what was committed stays committed
+    """Tell the caller, and keep nothing that leads to what it was told.
+
+    The traceback of an error leads to frames that hold the write: both would stay, with all that was to be written,
+    until garbage is looked for.
+    """
+    future, outcome = write.future, write.outcome
+    write.future = write.outcome = None
+    if future is None or future.done():  # its caller went away; what was committed stays committed
         return
-    if isinstance(write.outcome, Done):
-        write.future.set_result(write.outcome)
+    if isinstance(outcome, Done):
+        future.set_result(outcome)
     else:
-        write.future.set_exception(write.outcome or StoreBusy("the write was not run"))
+        future.set_exception(outcome or StoreBusy("the write was not run"))
 
 
 async def open_writer(

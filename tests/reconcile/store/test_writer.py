@@ -1,6 +1,7 @@
 """The group commit: one transaction for all that wait, an answer after it, and no neighbour harmed by a bad write."""
 
 import asyncio
+import gc
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing
@@ -15,6 +16,7 @@ from reconcile.errors import StoreBroken, StoreBusy, WriteRefused
 from reconcile.states import State
 from reconcile.store import writer
 from reconcile.store.claims import ClaimWish, Renewal
+from reconcile.store.evidence import Arrival
 from reconcile.store.items import Absentees, Doubled, ItemRow, ItemSlice
 from reconcile.store.starts import SubmittedItem
 from reconcile.store.writer import MAX_BATCH
@@ -625,6 +627,37 @@ async def test_killed_after_the_commit_all_of_the_batch_is_in_the_file(path: Pat
         assert ground.schedule(1)["lease_owner"] == "A"
         assert (await ground.get(2)).state is State.RESULT_COLLECTING
         ground.check_chains()
+
+
+# ---- what is left of a write ----
+
+
+@pytest.mark.parametrize("how", ["refused", "lost"])
+async def test_what_was_not_written_is_let_go_as_soon_as_its_caller_has_heard_so(path: Path, how: str) -> None:
+    """Garbage is looked for seldom: a flood of large bodies on a full disk must not wait for that in memory."""
+
+    def full(_: sqlite3.Connection) -> None:
+        raise database_error(sqlite3.SQLITE_FULL)
+
+    async with opened(path) as ground:
+        ground.hooks.before_commit = full if how == "lost" else None
+        gc.collect()
+        gc.disable()
+        before = _arrivals()
+        try:
+            for n in range(20):
+                with pytest.raises(StoreBusy if how == "lost" else WriteRefused):
+                    await ground.store.apply(arrival(n, read("running"), **exchange(f"{n}")))
+            await together(asyncio.sleep(0))
+            left = _arrivals() - before
+        finally:
+            gc.enable()
+    assert left <= 1
+
+
+def _arrivals() -> int:
+    """How many of them anything holds."""
+    return sum(isinstance(one, Arrival) for one in gc.get_objects())
 
 
 # ---- the log comes into the file ----
