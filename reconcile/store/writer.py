@@ -22,11 +22,12 @@ MAX_BATCH: Final = 512
 #: Turns of the loop without another write after which a batch is closed. 3: what has reached a socket needs two of them
 #: to become a write. Measured with 32 senders: batches of 20 in place of 9; each costs a third of a millisecond.
 QUIET_TURNS: Final = 3
+#: Seconds that a batch is open for at most, where no turn is quiet. 50 ms: arbitrary; filled up, it took half a second.
+OPEN_SECONDS: Final = 0.05
 #: Seconds from a commit until the log is brought into the file, between two batches. 1: in place of SQLite's own way,
 #: which makes the commit wait that happens to reach a thousand pages (measured: half of the time of all commits).
 MERGE_SECONDS: Final = 1.0
-#: How long a write that nobody waits for waits itself for others, seconds. 10 ms: arbitrary, several commits long; one
-#: that somebody waits for takes it along.
+#: Seconds that a write nobody waits for waits for others. 10 ms: arbitrary; one that is waited for takes it along.
 PATIENCE_SECONDS: Final = 0.01
 #: Result codes after which only the file itself can tell what was written: the process ends (SQLite result codes).
 _BROKEN: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -87,7 +88,7 @@ def unmeasured(_: int) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The writer at one moment: how many batches it has brought to an end, whatever end, and whether one waits."""
+    """The writer at one moment: how many batches it has brought to whatever end, and whether one waits."""
 
     ended: int
     is_busy: bool
@@ -258,19 +259,18 @@ class GroupCommit:
 
         Raises: StoreError.
         """
-        if self.broken is not None or self._closing:
+        if not self.is_open:
             raise self.broken or StoreBusy("the store is closing")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Done] = loop.create_future()
+        future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         if not is_patient:
             self._wake.set()
         elif not self._waiting:
-            loop.call_later(PATIENCE_SECONDS, self._wake.set)
+            future.get_loop().call_later(PATIENCE_SECONDS, self._wake.set)
         self._waiting.append(_Write(kind, payload, future))
         try:
             return (await future).result
         finally:
-            del future  # an error leads to this frame, which must not lead back to it
+            del future  # an error leads to this frame
 
     async def run(self) -> None:
         """Commit what waits until `stop`. Raises: StoreBroken, when a commit's outcome is unknown."""
@@ -302,8 +302,9 @@ class GroupCommit:
 
     async def _let_in(self) -> None:
         """Wait for those who are on their way already: a commit for many costs little more than one for a few."""
-        quiet = 0
-        while quiet < QUIET_TURNS and len(self._waiting) < MAX_BATCH:
+        clock, quiet = asyncio.get_running_loop().time, 0
+        closes_at = clock() + OPEN_SECONDS
+        while quiet < QUIET_TURNS and len(self._waiting) < MAX_BATCH and clock() < closes_at:
             before = len(self._waiting)
             await asyncio.sleep(0)
             quiet = quiet + 1 if len(self._waiting) == before else 0
@@ -367,8 +368,7 @@ class GroupCommit:
 def _settle(write: _Write) -> None:
     """Tell the caller, and keep nothing that leads to what it was told.
 
-    The traceback of an error leads to frames that hold the write: both would stay, with all that was to be written,
-    until garbage is looked for.
+    An error's traceback leads to the write: both would stay until garbage is looked for.
     """
     future, outcome = write.future, write.outcome
     write.future = write.outcome = None
