@@ -45,6 +45,8 @@ class FileWriter:
         self._ref = ref
         self._temp = temp
         self._fd = os.open(temp, _NEW, 0o600)
+        #: The descriptor again, until somebody has taken it on to close it.
+        self._unowned = [self._fd]
         files.under_way.add(temp.name)
         self._digest = digest
         self._waiting: list[bytes] = []
@@ -99,15 +101,12 @@ class FileWriter:
         """Make the file durable under its ref. Raises: OSError."""
         if self._waiting:
             await self._write_waiting()
-        # The descriptor is the thread's from here on: whoever is cancelled meanwhile must not close it.
-        fd, self._fd = self._fd, -1
-        await self._files.offload(lambda: self._settle(fd))
+        await self._files.offload(self._settle)
         return self._written()
 
     def finish_here(self) -> Written:
         """The same on the loop, which it holds up: for what is small, before anybody is served. Raises: OSError."""
-        fd, self._fd = self._fd, -1
-        self._settle(fd)
+        self._settle()
         return self._written()
 
     def _written(self) -> Written:
@@ -115,13 +114,24 @@ class FileWriter:
 
     def discard(self) -> None:
         """Drop what was written; harmless after `finish`."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if (fd := self._take_on()) is not None:
+            os.close(fd)
             self._temp.unlink(missing_ok=True)
             self._files.under_way.discard(self._temp.name)
 
-    def _settle(self, fd: int) -> None:
+    def _take_on(self) -> int | None:
+        """The descriptor, for whoever asks first: the thread that settles, or who discards where no thread came to it.
+
+        Once the thread has it, whoever is cancelled meanwhile must not close it.
+        """
+        try:
+            return self._unowned.pop()  # one step, for all threads
+        except IndexError:
+            return None
+
+    def _settle(self) -> None:
+        if (fd := self._take_on()) is None:  # discarded meanwhile: nobody waits for it any more
+            return
         try:
             self._make_durable(fd)
         finally:

@@ -10,6 +10,7 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -88,6 +89,33 @@ async def test_every_folder_above_a_finished_file_is_synced(tmp_path: Path, monk
     assert synced[1:] == [folder.stat().st_ino for folder in folders]
     writer.discard()
     assert path.exists()
+
+
+def _open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_finish_that_was_cancelled_before_a_thread_was_free_leaves_nothing_open_or_behind(
+    tmp_path: Path,
+) -> None:
+    """Clients go away from a disk that keeps every thread waiting, and an upload may be as large as 1 GiB."""
+    files, _ = ready(tmp_path)
+    executor, gate = ThreadPoolExecutor(1), threading.Event()
+    asyncio.get_running_loop().set_default_executor(executor)
+    busy = executor.submit(gate.wait)
+    writer = files.create(REF)
+    writer.write(b"bytes")
+    before = _open_descriptors()
+    finishing = asyncio.create_task(writer.finish())
+    await asyncio.sleep(0)
+    finishing.cancel()
+    await asyncio.wait({finishing})
+    writer.discard()
+    gate.set()
+    await asyncio.wrap_future(busy)
+    await files.offload(lambda: None)
+    assert _open_descriptors() == before - 1
+    assert (files.names("tmp"), files.under_way) == ([], set())
 
 
 @pytest.mark.parametrize("held", ["fsync", "rename"])
