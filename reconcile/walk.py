@@ -21,8 +21,8 @@ class Keys:
         return self._count
 
     def __contains__(self, key: int) -> bool:
-        byte, bit = divmod(key - self._first, 8)
-        return 0 <= byte < len(self._bits) and bool(self._bits[byte] >> bit & 1)
+        place = key - self._first
+        return 0 <= place < 8 * len(self._bits) and bool(self._bits[place >> 3] >> (place & 7) & 1)
 
     def __iter__(self) -> Iterator[int]:
         """In order; what is taken out meanwhile may still come."""
@@ -30,20 +30,23 @@ class Keys:
             if bits:
                 yield from (self._first + 8 * byte + bit for bit in range(8) if bits >> bit & 1)
 
-    def add(self, key: int) -> None:
-        """Take one in that is greater than all before it."""
-        self._first = self._first if self._bits else key
-        byte, bit = divmod(key - self._first, 8)
-        if byte >= len(self._bits):
-            self._bits.extend(bytes(byte + 1 - len(self._bits)))
-        self._bits[byte] |= 1 << bit
-        self._count += 1
+    def add(self, keys: Sequence[int]) -> None:
+        """Take in keys in their order, all greater than those before them."""
+        if not keys:
+            return
+        first = self._first = self._first if self._bits else keys[0]
+        bits = self._bits
+        bits.extend(bytes((keys[-1] - first) // 8 + 1 - len(bits)))
+        for key in keys:
+            place = key - first
+            bits[place >> 3] |= 1 << (place & 7)
+        self._count += len(keys)
 
     def discard(self, key: int) -> None:
         """Take one out, where it is in."""
         if key in self:
-            byte, bit = divmod(key - self._first, 8)
-            self._bits[byte] &= ~(1 << bit)
+            place = key - self._first
+            self._bits[place >> 3] ^= 1 << (place & 7)
             self._count -= 1
 
 
@@ -61,8 +64,7 @@ class Scope:
         """More open jobs, in the order of keys; the oldest of them was made then."""
         self.open_jobs += len(keys)
         self.oldest_at = oldest_at if self.oldest_at is None else min(self.oldest_at, oldest_at)
-        for key in keys:
-            self.unseen.add(key)
+        self.unseen.add(keys)
 
 
 @dataclass(slots=True)

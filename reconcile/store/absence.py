@@ -48,10 +48,10 @@ _HAS_OPEN: Final = (
     "SELECT EXISTS (SELECT 1 FROM schedule WHERE provider = ? AND lease_owner IS NULL)"
     " OR EXISTS (SELECT 1 FROM schedule WHERE provider = ? AND lease_owner IS NOT NULL)"
 )
-#: Whether the operation `o` may be asked about: ?1 is what `as_pairs` gives. Where no origin is kept, any will do.
+#: Whether the operation `o` may be asked about: ?1 is what `as_pairs` gives. Where no origin is kept, any will do. The
+#: list names nothing of `o`, so that SQLite makes it once for all rows.
 SERVED: Final = (
-    "EXISTS (SELECT 1 FROM json_each(?1) j WHERE j.value ->> 0 = o.provider"
-    " AND coalesce(o.living ->> '$.origin', j.value ->> 1) = j.value ->> 1)"
+    "(o.provider, coalesce(o.living ->> '$.origin', '')) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))"
 )
 #: A question that a removed provider left, now that it stands there at another address, or the other way round.
 _ASKS_OTHERWISE: Final = (
@@ -78,8 +78,10 @@ _RING_BACK: Final = (
 
 
 def as_pairs(served: Served) -> str:
-    """What `SERVED` asks for: each provider with each of its origins, as JSON."""
-    return json.dumps([[name, origin] for name in sorted(served.origins) for origin in sorted(served.origins[name])])
+    """What `SERVED` asks for: each provider with each of its origins, and with none, as JSON."""
+    return json.dumps(
+        [[name, origin] for name in sorted(served.origins) for origin in ("", *sorted(served.origins[name]))]
+    )
 
 
 def _rouse(connection: sqlite3.Connection, rousing: Rousing) -> Done:

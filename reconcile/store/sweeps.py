@@ -107,14 +107,15 @@ _OPEN: Final = (
     "SELECT s.provider, count(*) FROM schedule s JOIN operations o ON o.key = s.key"
     f" WHERE o.state IN ({_LISTED}) AND {SERVED} GROUP BY s.provider"
 )
+#: CROSS: in the order of keys from the first wanted on, where a list of states would be gone through for each slice.
 _WATCHED: Final = (
-    "SELECT s.key, o.created_at, o.started_at FROM schedule s JOIN operations o ON o.key = s.key"
+    "SELECT s.key, o.created_at, o.started_at FROM schedule s CROSS JOIN operations o ON o.key = s.key"
     f" WHERE s.provider = ?2 AND o.state IN ({_LISTED}) AND {SERVED} AND s.key > ?3 ORDER BY s.key LIMIT {SLICE}"
 )
 #: As one row: each row that sqlite3 hands out costs the interpreter's lock.
 _SCOPE: Final = (
     "SELECT json_group_array(key), min(created_at) FROM (SELECT s.key AS key, o.created_at AS created_at"
-    " FROM schedule s JOIN operations o ON o.key = s.key"
+    " FROM schedule s CROSS JOIN operations o ON o.key = s.key"
     f" WHERE s.provider = ?2 AND o.state IN ({_LISTED}) AND {SERVED} AND s.key > ?3 ORDER BY s.key LIMIT {SLICE})"
 )
 _STILL_WATCHED: Final = (

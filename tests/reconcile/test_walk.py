@@ -15,8 +15,8 @@ KEYS = st.sets(st.integers(0, 5_000))
 
 def keys_of(*keys: int) -> Keys:
     found = Keys()
-    for key in keys:
-        found.add(key)
+    for at in range(0, len(keys), 3):  # slice by slice, as a scope is read
+        found.add(keys[at : at + 3])
     return found
 
 
