@@ -19,9 +19,9 @@ from reconcile.evidence import (
     JobGone,
     ReadFailed,
 )
+from reconcile.list_page import ListPage, read_list_page
 from reconcile.model import RemoteError
-from reconcile.provider import HttpResponse
-from reconcile.read_json import JsonValue, listing, read_object
+from reconcile.provider import HttpResponse, KnownAs
 
 #: Create answers that surely made no job, whatever the body says.
 _NEVER_MADE: Final = frozenset({401, 429})
@@ -61,23 +61,16 @@ def read_refusal(response: HttpResponse, *, is_own_error: bool) -> JobGone | Rea
     return ReadFailed(error_class(response), response.retry_after_ms, counts=response.status not in _CREDENTIALS)
 
 
-def page_entries(
-    response: HttpResponse, key: str, *, page_size: int
-) -> tuple[dict[str, JsonValue], list[JsonValue]] | ReadFailed:
-    """The body of a list page and its entries, which stand at `key`; nothing of them is looked at yet."""
+def list_page(response: HttpResponse, key: str, *, page_size: int, known_as: KnownAs) -> ListPage | ReadFailed:
+    """A list page whose entries stand at `key`; nothing of them is looked at yet."""
     if response.status != 200:
         refusal = read_refusal(response, is_own_error=False)
         return refusal if isinstance(refusal, ReadFailed) else ReadFailed(refusal.error_class)
     try:
-        body = read_object(response.body)
+        page = read_list_page(response.body, key, known_as)
     except Unreadable:
         return ReadFailed("unreadable")
-    entries = listing(body, key)
-    if entries is None:
-        return ReadFailed("unreadable")
-    if len(entries) > MAX_PAGE_SIZES * page_size:
-        return ReadFailed("page_too_large")
-    return body, entries
+    return ReadFailed("page_too_large") if page.count > MAX_PAGE_SIZES * page_size else page
 
 
 def cancel_refusal(response: HttpResponse, *, is_own_error: bool) -> CancelAnswered:

@@ -4,11 +4,8 @@ It lives in memory and only saves work: what is not known here, or has changed i
 """
 
 import hashlib
-import marshal
 from collections.abc import Iterable
 from typing import Final
-
-from reconcile.model import JsonObject
 
 #: Jobs of one provider that are remembered. 100,000: arbitrary, some 30 MiB; the others are looked at each time.
 MAX_JOBS: Final = 100_000
@@ -25,8 +22,8 @@ class Familiar:
         #: Jobs of which something changed since a page was begun, which may be older; None: no page is on its way.
         self._changed: set[str] | None = None
 
-    def key_of(self, entry: JsonObject) -> int | None:
-        """The key of the operation whose job this entry shows as it was last known; None: it has to be looked at."""
+    def key_of(self, entry: bytes) -> int | None:
+        """The key of the operation whose job this text shows as it was last known; None: it has to be looked at."""
         return self._keys.get(_print(entry))
 
     def begin_page(self) -> None:
@@ -37,8 +34,8 @@ class Familiar:
         """Nothing is learned from the page, or nothing more: whatever changes from here on need not be noted."""
         self._changed = None
 
-    def learn(self, known: Iterable[tuple[str, int, JsonObject]]) -> None:
-        """Of these jobs, each with its operation's key and its entry, the page of now told nothing new."""
+    def learn(self, known: Iterable[tuple[str, int, bytes]]) -> None:
+        """Of these jobs, each with its operation's key and its entry's text, the page of now told nothing new."""
         changed = self._changed or ()
         self.end_page()
         for job_id, key, entry in known:
@@ -56,6 +53,6 @@ class Familiar:
             self._keys.pop(digest, None)
 
 
-def _print(entry: JsonObject) -> bytes:
-    """What tells two entries apart. Version 2 writes equal values equally, whatever else refers to them."""
-    return hashlib.blake2b(marshal.dumps(entry, 2), digest_size=16).digest()
+def _print(entry: bytes) -> bytes:
+    """What tells two entries apart."""
+    return hashlib.blake2b(entry, digest_size=16).digest()

@@ -161,7 +161,7 @@ class Ingest:
         Raises: StoreError.
         """
         contract, now = self._contracts(provider), self._clock.now()
-        entries = page.entries or ({},) * len(page.jobs)
+        entries = page.entries or (b"",) * len(page.jobs)
         return await self._store.sweeps.keep_page(
             PageRecord(
                 provider,

@@ -121,14 +121,22 @@ class Page:
 
     jobs: tuple[Observation, ...]
     next: str | None
-    #: What each of `jobs` was read from: kept as evidence where it tells something new.
-    entries: tuple[JsonObject, ...] = ()
+    #: The text that each of `jobs` was read from: kept as evidence where it tells something new.
+    entries: tuple[bytes, ...] = ()
+    #: What the caller calls those of its entries that said what they had said before, and are no `jobs`.
+    known: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, listed: Iterable[tuple[Observation, JsonObject]], *, next: str | None) -> "Page":  # noqa: A002 - the field's name
+    def of(
+        cls,
+        listed: Iterable[tuple[Observation, bytes]],
+        *,
+        next: str | None,  # noqa: A002 - the field's name
+        known: Iterable[int] = (),
+    ) -> "Page":
         """A page of jobs with what each was read from."""
         pairs = list(listed)
-        return cls(tuple(job for job, _ in pairs), next, tuple(entry for _, entry in pairs))
+        return cls(tuple(job for job, _ in pairs), next, tuple(text for _, text in pairs), tuple(known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +151,13 @@ class Item:
     body: JsonValue = None
 
 
-#: Whether an entry of a list page says what it said before.
-IsFamiliar = Callable[[JsonObject], bool]
+#: What the caller calls an entry of a list page, by its text, where that is what it was before.
+KnownAs = Callable[[bytes], int | None]
 
 
-def nothing_is(_: JsonObject) -> bool:
-    """No entry is familiar."""
-    return False
+def unknown(_: bytes) -> int | None:
+    """No entry is known."""
+    return None
 
 
 class Provider(Protocol):
@@ -191,8 +199,8 @@ class Provider(Protocol):
         """One page of the account's jobs."""
         ...
 
-    def read_list(self, response: HttpResponse, is_familiar: IsFamiliar = nothing_is) -> Page | ReadFailed:
-        """The jobs on it; those whose entries are familiar may be left out."""
+    def read_list(self, response: HttpResponse, known_as: KnownAs = unknown) -> Page | ReadFailed:
+        """The jobs on it, and what those are called whose entries are known."""
         ...
 
     def marker(self, op: Operation) -> str | None:

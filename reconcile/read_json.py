@@ -69,6 +69,23 @@ def read_json(data: bytes) -> JsonValue:
     return value
 
 
+def read_value_at(text: str, at: int) -> tuple[JsonValue, int]:
+    """The value that begins at a character of a document, as strictly as `read_json` takes one, and where it ends.
+
+    Raises: Unreadable.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"not JSON at character {error.pos}") from error
+    except RecursionError as error:
+        raise Unreadable("nested too deep") from error
+    part = text[at:end]
+    if "\\" in part or part.count("[") + part.count("{") > MAX_DEPTH:
+        return read_json(part.encode()), end
+    return value, end
+
+
 def read_object(data: bytes) -> dict[str, JsonValue]:
     """As `read_json`, where only an object will do.
 

@@ -16,7 +16,7 @@ from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.evidence import ReadFailed
 from reconcile.ingest import Ingest
 from reconcile.leases import LEASE_MS, RENEW_MS, STORE_BUSY_MS
-from reconcile.model import JsonObject, UnixMs
+from reconcile.model import UnixMs
 from reconcile.paces import Paces
 from reconcile.peer import Peer
 from reconcile.provider import Page, Purpose
@@ -119,11 +119,11 @@ class Sweeper:
         terms = self._contract(name).lookup
         if walk is None or terms is None:
             return False
-        page, familiar, exchange = await self._read(name, walk)
+        page, exchange = await self._read(name, walk)
         if isinstance(page, ReadFailed):
             await self._cut_short(name, cursor, walk, page)
             return False
-        walk.see(familiar)
+        walk.see(page.known)
         if not await self._keep(name, walk, page, exchange):
             self._log.warning("lease_lost", sweep=name, fence=walk.fence)
             self._drop(cursor)
@@ -148,22 +148,15 @@ class Sweeper:
         cursor.walk = Walk(fence, self._dice.trace_id(), now, now, scope)
         return cursor.walk
 
-    async def _read(self, name: str, walk: Walk) -> tuple[Page | ReadFailed, list[int], Exchange]:
-        """A page, and the operations of those of its jobs that it says of what it said before."""
-        peer, known, familiar = self._peers[name], self._paces.watches[name].familiar, list[int]()
-
-        def is_familiar(entry: JsonObject) -> bool:
-            key = known.key_of(entry)
-            if key is not None:
-                familiar.append(key)
-            return key is not None
-
+    async def _read(self, name: str, walk: Walk) -> tuple[Page | ReadFailed, Exchange]:
+        """A page; known are the operations of those of its jobs that it says of what it said before."""
+        peer, familiar = self._peers[name], self._paces.watches[name].familiar
         request = replace(peer.provider.list_page(walk.cursor), purpose=Purpose.LIST)
         exchange = await self._client.send(peer, walk, request)
         walk.pages += 1
         if exchange.response is None:
-            return ReadFailed(exchange.error_class or "unknown"), familiar, exchange
-        return peer.provider.read_list(exchange.response, is_familiar), familiar, exchange
+            return ReadFailed(exchange.error_class or "unknown"), exchange
+        return peer.provider.read_list(exchange.response, familiar.key_of), exchange
 
     async def _keep(self, name: str, walk: Walk, page: Page, exchange: Exchange) -> bool:
         now = self._clock.now()

@@ -1,8 +1,8 @@
 """List pages into rows: what a page shows is evidence for each of its jobs, and needs no lease of a row.
 
 A page that tells nothing new writes nothing at all. It tells nothing of an operation that nothing may be asked about:
-the list may be of another account. The bytes kept with an observation are the page's entry of the job, as JSON that was
-read and written again; the page itself is not kept.
+the list may be of another account. The bytes kept with an observation are the page's entry of the job, as it stood
+there; the page itself is not kept.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, Final
 from reconcile.absence import Served
 from reconcile.evidence import JobRead
 from reconcile.listing import Stands, is_known, is_news
-from reconcile.model import JsonObject, Observation, Progress, UnixMs, Verdict
+from reconcile.model import Observation, Progress, UnixMs, Verdict
 from reconcile.states import State
 from reconcile.store.absence import SERVED, as_pairs
 from reconcile.store.evidence import Applier, Arrival, Rules
@@ -26,11 +26,11 @@ _GOLDEN: Final = 0.6180339887498949
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """One job on a page: what was read, what it means, and the JSON that it was read from."""
+    """One job on a page: what was read, what it means, and the text that it was read from."""
 
     observation: Observation
     verdict: Verdict
-    entry: JsonObject
+    entry: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,6 @@ def _stands(state: str, status: str | None, progress: str | None, *rest: Any) ->
 
 def _as_arrival(page: PageRecord, operation_id: str, job: ListedJob, index: int) -> Arrival:
     observation_id = f"obs_{page.page_id}_{index}"
-    raw = json.dumps(job.entry, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")[:MAX_RAW]
     return Arrival(
         operation_id,
         JobRead(job.observation),
@@ -131,7 +130,7 @@ def _as_arrival(page: PageRecord, operation_id: str, job: ListedJob, index: int)
         at=page.at,
         draw=(page.draw + index * _GOLDEN) % 1,
         requests=(page.request,),
-        observation=ObservationRecord(observation_id, "list", raw, job.observation),
+        observation=ObservationRecord(observation_id, "list", job.entry[:MAX_RAW], job.observation),
     )
 
 

@@ -33,7 +33,7 @@ from reconcile.evidence import (
 )
 from reconcile.fingerprint import canonical_json
 from reconcile.model import JsonObject, Observation, Operation, ResultRef, VerdictKind
-from reconcile.provider import HttpRequest, HttpResponse, IsFamiliar, Item, Page, Purpose, Step, nothing_is
+from reconcile.provider import HttpRequest, HttpResponse, Item, KnownAs, Page, Purpose, Step, unknown
 from reconcile.read_json import JsonValue, read_id, read_object
 from tests.handlers.ground import Ground, HandClock, running, until
 from tests.handlers.test_collect import serving
@@ -91,7 +91,7 @@ class Asks:
     def list_page(self, cursor: str | None) -> HttpRequest:
         return HttpRequest("GET", "jobs", Purpose.LOOKUP)
 
-    def read_list(self, response: HttpResponse, is_familiar: IsFamiliar = nothing_is) -> Page | ReadFailed:
+    def read_list(self, response: HttpResponse, known_as: KnownAs = unknown) -> Page | ReadFailed:
         return Page((), None)
 
     def marker(self, op: Operation) -> str | None:

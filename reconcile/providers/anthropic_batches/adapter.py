@@ -22,7 +22,7 @@ from reconcile.evidence import (
 )
 from reconcile.fingerprint import canonical_json
 from reconcile.model import JsonObject, Observation, Operation, ResultRef
-from reconcile.provider import HttpRequest, HttpResponse, IsFamiliar, Item, JsonLines, Page, Purpose, Step, nothing_is
+from reconcile.provider import HttpRequest, HttpResponse, Item, JsonLines, KnownAs, Page, Purpose, Step, unknown
 from reconcile.providers.anthropic_batches import bodies, start
 from reconcile.providers.anthropic_batches.contract import CONTRACT, PAGE_SIZE
 from reconcile.read_json import read_id, read_object
@@ -98,13 +98,12 @@ class AnthropicBatches:
             query["after_id"] = cursor
         return HttpRequest("GET", _BATCHES, Purpose.LOOKUP, query=query, headers=_VERSION)
 
-    def read_list(self, response: HttpResponse, is_familiar: IsFamiliar = nothing_is) -> Page | ReadFailed:
+    def read_list(self, response: HttpResponse, known_as: KnownAs = unknown) -> Page | ReadFailed:
         """The batches on a page. One that cannot be read is left out, as if not listed: it is then read by its id."""
-        read = answers.page_entries(response, "data", page_size=PAGE_SIZE)
+        read = answers.list_page(response, "data", page_size=PAGE_SIZE, known_as=known_as)
         if isinstance(read, ReadFailed):
             return read
-        body, entries = read
-        return Page.of(bodies.listed(entries, is_familiar), next=bodies.next_cursor(body, entries))
+        return Page.of(bodies.listed(read.entries), next=bodies.next_cursor(read), known=read.known)
 
     def marker(self, op: Operation) -> str | None:  # noqa: ARG002 - one shape for all providers
         """None: a batch bears nothing that we could put there."""

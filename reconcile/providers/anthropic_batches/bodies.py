@@ -3,12 +3,13 @@
 Wrong types are expected anywhere.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from reconcile.errors import Unreadable
+from reconcile.list_page import ListPage
 from reconcile.model import Observation, RemoteError, ResultRef
-from reconcile.provider import HttpResponse, IsFamiliar, nothing_is
+from reconcile.provider import HttpResponse
 from reconcile.read_json import JsonValue, count, mapping, read_id, read_object, read_path_id, text
 from reconcile.schedule import read_time_ms
 
@@ -92,23 +93,22 @@ def _totals(counts: Mapping[str, JsonValue]) -> tuple[int | None, int | None]:
 
 
 def listed(
-    entries: list[JsonValue], is_familiar: IsFamiliar = nothing_is
-) -> Iterator[tuple[Observation, dict[str, JsonValue]]]:
-    for entry in entries:
-        if not isinstance(entry, dict) or entry.get("id") is None or is_familiar(entry):
+    entries: Iterable[tuple[JsonValue, bytes]],
+) -> Iterator[tuple[Observation, bytes]]:
+    for entry, written in entries:
+        if not isinstance(entry, dict) or entry.get("id") is None:
             continue
         try:
-            yield observation(entry), entry
+            yield observation(entry), written
         except Unreadable:
             continue
 
 
-def next_cursor(body: Mapping[str, JsonValue], entries: list[JsonValue]) -> str | None:
+def next_cursor(page: ListPage) -> str | None:
     """The next page's cursor. A page that shows nothing ends the walk, whatever it promises."""
-    if body.get("has_more") is not True or not entries:
+    if page.around.get("has_more") is not True or not page.count:
         return None
-    last = entries[-1]
-    for candidate in (body.get("last_id"), last.get("id") if isinstance(last, dict) else None):
+    for candidate in (page.around.get("last_id"), page.last.get("id") if isinstance(page.last, dict) else None):
         try:
             return read_id(candidate, what="last_id")
         except Unreadable:

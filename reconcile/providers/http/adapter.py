@@ -26,7 +26,7 @@ from reconcile.evidence import (
 from reconcile.fingerprint import canonical_json
 from reconcile.given import pointer
 from reconcile.model import JsonObject, Observation, Operation, ResultRef
-from reconcile.provider import HttpRequest, HttpResponse, IsFamiliar, Item, Page, Part, Purpose, Step, nothing_is
+from reconcile.provider import HttpRequest, HttpResponse, Item, KnownAs, Page, Part, Purpose, Step, unknown
 from reconcile.providers.http import bodies
 from reconcile.providers.http.contract import UNDECLARED
 from reconcile.providers.http.declaration import Carried, Declaration
@@ -124,7 +124,7 @@ class Declared:
             raise ValueError("no look-up is declared")
         return _request(self._said.lookup.request, Purpose.LOOKUP, _of(op))
 
-    def read_list(self, response: HttpResponse, is_familiar: IsFamiliar = nothing_is) -> Page | ReadFailed:  # noqa: ARG002 - it names jobs alone
+    def read_list(self, response: HttpResponse, known_as: KnownAs = unknown) -> Page | ReadFailed:  # noqa: ARG002 - it names jobs alone
         """The jobs that the look-up names. What does not look as declared is no "none": it is an error."""
         lookup = self._said.lookup
         if lookup is None:

@@ -29,13 +29,13 @@ from reconcile.provider import (
     FilePart,
     HttpRequest,
     HttpResponse,
-    IsFamiliar,
     Item,
+    KnownAs,
     Multipart,
     Page,
     Purpose,
     Step,
-    nothing_is,
+    unknown,
 )
 from reconcile.providers.openai_batch import bodies, start
 from reconcile.providers.openai_batch.contract import CONTRACT, PAGE_SIZE
@@ -116,13 +116,12 @@ class OpenAIBatch:
             query["after"] = cursor
         return HttpRequest("GET", "batches", Purpose.LOOKUP, query=query)
 
-    def read_list(self, response: HttpResponse, is_familiar: IsFamiliar = nothing_is) -> Page | ReadFailed:
+    def read_list(self, response: HttpResponse, known_as: KnownAs = unknown) -> Page | ReadFailed:
         """The batches on a page. One that cannot be read is left out, as if not listed: it is then read by its id."""
-        read = answers.page_entries(response, "data", page_size=PAGE_SIZE)
+        read = answers.list_page(response, "data", page_size=PAGE_SIZE, known_as=known_as)
         if isinstance(read, ReadFailed):
             return read
-        body, entries = read
-        return Page.of(bodies.listed(entries, is_familiar), next=bodies.next_cursor(body, entries))
+        return Page.of(bodies.listed(read.entries), next=bodies.next_cursor(read), known=read.known)
 
     def marker(self, op: Operation) -> str | None:
         """The file we uploaded for this operation alone. A file that the client named may serve several batches.

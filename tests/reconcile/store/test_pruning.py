@@ -589,7 +589,7 @@ async def test_deliveries_and_pages_that_tell_of_one_that_leaves_are_taken_and_m
         assert await ground.store.receive(event("late", "failed", "job_1")) == "new"
         assert ground.look("SELECT operation_key, disposition FROM events") == [(None, "unmatched")]
         jobs = tuple(
-            ListedJob(Observation(word, remote_job_id=job), Verdict(kind, word), {"id": job})
+            ListedJob(Observation(word, remote_job_id=job), Verdict(kind, word), b"{}")
             for job, word, kind in (("job_1", "failed", VerdictKind.FAILED), ("job_2", "queued", VerdictKind.PENDING))
         )
         page = PageRecord(

@@ -43,7 +43,7 @@ async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
 def job(n: int, word: str = "running", **over: Any) -> ListedJob:
     """The n-th operation's job as a page shows it."""
     seen = Observation(word, remote_job_id=f"job_{n}", remote_status=word, **over)
-    return ListedJob(seen, classify(SWEEPABLE, word), {"id": f"job_{n}", "status": word})
+    return ListedJob(seen, classify(SWEEPABLE, word), f'{{"id":"job_{n}","status":"{word}"}}'.encode())
 
 
 async def sweep(ground: Ground, owner: str = "A", *, now: int = NOW) -> int:
