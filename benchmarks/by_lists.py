@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.adopting import adopt, job_ids
+from benchmarks.by_reads import READS_BEFORE, READS_WHILE
 from benchmarks.following import JOBS, PACE, Following, bare, following
 from benchmarks.home import LISTED
 from benchmarks.table import Figure, tell
 
-#: Seconds between two looks at a job, and sweeps over which a figure is taken.
-EVERY: Final = 10
+#: Seconds between two looks at a job, by the daemon and by the naive client, and sweeps over which a figure is taken.
+EVERY: Final = 5
 SWEEPS: Final = 5
 #: Jobs on a page.
 PAGE: Final = 100
@@ -25,8 +26,9 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     """Jobs that nothing happens to, then the same jobs to their end."""
     jobs, every, sweeps = (500, 1, 2) if quick else (JOBS, EVERY, SWEEPS)
     pace = PACE.format(name="openai", every=every, at_once=AT_ONCE)
-    # They end in the order of their numbers, after ten intervals and over five: a job is looked at a dozen times.
-    args = ("--jobs", str(jobs), "--ms", str(every * 10_000), "--spread", str(every * 5000))
+    # They end in the order of their numbers: a job is looked at as often as one that is read by itself (by_reads).
+    times = ("--ms", str(every * 1000 * READS_BEFORE), "--spread", str(every * 1000 * READS_WHILE))
+    args = ("--jobs", str(jobs), *times)
     with following(folder / "by_lists", "openai", LISTED + pace, *args) as ours:
         tell(f"lists: {jobs} jobs are adopted")
         adopt(ours.home, "openai", job_ids(jobs))
