@@ -216,7 +216,8 @@ class Draft:
             self.fact("the row was brought up to date")
         if facts:
             last = self._entries[-1]
-            self._entries[-1] = replace(last, facts={**last.facts, **facts})
+            whole = {**last.facts, **facts}
+            self._entries[-1] = Entry(last.kind, last.from_state, last.to_state, last.cause, last.reason, whole)
         self._plan()
         return Change(
             self.op,

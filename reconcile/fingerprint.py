@@ -5,9 +5,13 @@ Key order and white space do not count; an input counts by its bytes, through th
 
 import hashlib
 import json
+from typing import Final
 
 from reconcile.errors import Unreadable
 from reconcile.read_json import JsonValue
+
+#: Made once: `json.dumps` would make one for each value.
+_spell: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 def canonical_json(value: JsonValue) -> bytes:
@@ -18,8 +22,7 @@ def canonical_json(value: JsonValue) -> bytes:
     Raises: Unreadable, for what `read_json` would not have let through (NaN, half a surrogate pair, endless nesting).
     """
     try:
-        spelled = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return spelled.encode("utf-8")
+        return _spell(value).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise Unreadable("a value that JSON cannot state") from error
 

@@ -44,9 +44,10 @@ class Keys:
 
     def discard(self, key: int) -> None:
         """Take one out, where it is in."""
-        if key in self:
-            place = key - self._first
-            self._bits[place >> 3] ^= 1 << (place & 7)
+        place = key - self._first
+        bit = 1 << (place & 7)
+        if 0 <= place < 8 * len(self._bits) and self._bits[place >> 3] & bit:
+            self._bits[place >> 3] ^= bit
             self._count -= 1
 
 

@@ -8,6 +8,7 @@ from reconcile.draft import Draft
 from reconcile.evidence import CancelAnswer, EventSeen, JobGone, JobRead, ReadFailed
 from reconcile.health import EndSeen
 from reconcile.model import Observation, Operation, Verdict, VerdictKind
+from reconcile.replacing import replace
 from reconcile.rules.absence import asked_again
 from reconcile.rules.ending import another_end, end, ended_as
 from reconcile.rules.waiting import deadline_after_a_try, is_input_answered, waits_for_its_send
@@ -66,15 +67,16 @@ def _show(draft: Draft, observation: Observation, *, first: bool) -> None:
     is_watched = op.state not in ENDED_REMOTELY  # beyond, `errors` counts the tries to collect
     is_recovered = is_watched and op.schedule.errors > 0
     draft.is_news = draft.is_news or changed or progress != op.progress or is_recovered
+    plan = replace(op.schedule, gone_reads=0, gone_since=None)
+    if is_watched:
+        polls = 1 if changed else op.schedule.polls + 1
+        plan = replace(plan, polls=0 if first else polls, errors=0)
     draft.set(
         remote_status=status,
         progress=progress,
         total_items=observation.total_items if observation.total_items is not None else op.total_items,
+        schedule=plan,
     )
-    draft.set_schedule(gone_reads=0, gone_since=None)
-    if is_watched:
-        polls = 1 if changed else op.schedule.polls + 1
-        draft.set_schedule(polls=0 if first else polls, errors=0)
 
 
 def _an_end(draft: Draft, verdict: Verdict, evidence: JobRead, *, first: bool, unconfirmed: bool) -> None:

@@ -246,7 +246,7 @@ class Applier:
         if (event := _told_of(change, after)) is not None:
             self._told.append((key, after, event, arrival.at))
             change = replace(change, delivers=True)
-        if replace(after, schedule=op.schedule) != op:
+        if change.entries or replace(after, schedule=op.schedule) != op:
             self._wide[key] = after
         self._standing[op.operation_id] = (key, after)
         return replace(change, operation=after)

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
-from reconcile.chain import GENESIS, ChainedRow, row_hash
+from reconcile.chain import GENESIS, fields_hash
 from reconcile.fingerprint import canonical_json
 from reconcile.history_row import HistoryRow
 from reconcile.model import Entry, Operation, UnixMs
@@ -44,39 +44,21 @@ class Appender:
         told = []
         for entry in entries:
             seq += 1
-            row = ChainedRow(
-                position=self._next_position(),
-                operation_id=op.operation_id,
-                seq=seq,
-                at=at,
-                actor=actor,
-                kind=entry.kind.value,
-                from_state=entry.from_state,
-                to_state=entry.to_state,
-                cause=entry.cause,
-                remote_job_id=op.remote_job_id,
-                reason=entry.reason,
-                facts=canonical_json(entry.facts).decode(),
+            position, facts = self._next_position(), canonical_json(entry.facts).decode()
+            # Everything but its facts that stands behind `seq`, in the order of `ChainedRow`.
+            rest = (
+                at,
+                actor,
+                entry.kind.value,
+                entry.from_state,
+                entry.to_state,
+                entry.cause,
+                op.remote_job_id,
+                entry.reason,
             )
-            head = row_hash(head, row)
-            told.append(HistoryRow(*(*row.fields()[:-1], dict(entry.facts), head)))
-            self._rows.append(
-                (
-                    row.position,
-                    key,
-                    row.seq,
-                    row.at,
-                    row.actor,
-                    row.kind,
-                    row.from_state,
-                    row.to_state,
-                    row.cause,
-                    row.remote_job_id,
-                    row.reason,
-                    row.facts,
-                    head,
-                )
-            )
+            head = fields_hash(head, (position, op.operation_id, seq, *rest, facts))
+            told.append(HistoryRow(position, op.operation_id, seq, *rest, dict(entry.facts), head))
+            self._rows.append((position, key, seq, *rest, facts, head))
         return tuple(told)
 
     def flush(self) -> None:

@@ -64,6 +64,8 @@ _NESTED: Final[Mapping[str, Callable[..., Any]]] = {
     "attention": Attention,
 }
 _WIDE: Final = len(COLUMNS)
+#: Made once: `json.dumps` would make one for each row.
+_spell: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _STATES: Final = {state.value: state for state in State}
 _DEFAULTS: Final = {field.name: field.default for field in fields(Operation)}
 #: A row that says nothing, out of which each is made: to set sixty fields one by one costs twice as much (measured).
@@ -103,7 +105,7 @@ def living(op: Operation) -> str:
     for name in _JOBS:
         if value := getattr(op, name):
             document[name] = list(value)
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return _spell(document)
 
 
 def _shallow(value: Any) -> dict[str, Any]:
