@@ -13,8 +13,9 @@ from benchmarks.following import JOBS, PACE, Following, bare, following
 from benchmarks.home import LISTED
 from benchmarks.table import Figure, tell
 
-#: Seconds between two looks at a job, by the daemon and by the naive client, and sweeps over which a figure is taken.
-EVERY: Final = 5
+#: Seconds between two looks at a job, so that a naive client keeps its interval with a third of a core; and sweeps over
+#: which a figure is taken.
+EVERY: Final = 10
 SWEEPS: Final = 5
 #: Jobs on a page.
 PAGE: Final = 100
@@ -79,7 +80,7 @@ def _to_the_end(ours: Following, jobs: int, every: int) -> Iterator[Figure]:
     tell("lists: the jobs end")
     before, cpu = ours.stats(), ours.daemon.cpu()
     ours.begin()
-    ours.wait_for_ends(jobs)
+    ours.wait_for_ends(jobs, seconds=2 * every * (READS_BEFORE + READS_WHILE))
     after, cpu = ours.stats(), ours.daemon.cpu() - cpu
     asked = sum(after[kind] - before[kind] for kind in ("get", "list"))
     late = after["late_ms"]
