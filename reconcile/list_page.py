@@ -13,6 +13,9 @@ from reconcile.errors import Unreadable
 from reconcile.provider import KnownAs
 from reconcile.read_json import SMALL, JsonValue, listing, read_object, read_value_at
 
+#: Characters in which the end of an entry is sought. 65,536: arbitrary, far beyond the few KiB of a job. To seek
+#: each through a whole page would stop the event loop for seconds, where somebody sets them apart so.
+LONGEST: Final = 65_536
 #: Stands in the place of all entries where the rest of a page is parsed.
 _CUT: Final = 0
 _SPACE: Final = frozenset(" \t\n\r")
@@ -73,7 +76,7 @@ def _cut(text: str, key: str, known_as: KnownAs) -> ListPage | None:
     if not text.startswith("{", at):
         return None
     while True:
-        end = text.find(between, at) + 1 if between else 0
+        end = text.find(between, at, at + LONGEST) + 1 if between else 0
         known = known_as(text[at:end].encode()) if end else None
         if known is not None:
             page.count += 1

@@ -64,6 +64,13 @@ def test_an_entry_is_given_as_it_is_written() -> None:
     assert [text for _, text in read.entries] == [b'{"id" : "a"}', b'{"id":"b", "x":[{},{}]}']
 
 
+def test_a_long_entry_is_known_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_page, "LONGEST", 20)
+    text = page({"id": "a"}, {"id": "b", "note": "longer than that"}, {"id": "c"})
+    texts = [text for _, text in read_list_page(text, "data", unknown).entries]
+    assert read_list_page(text, "data", by_text(texts)).known == [0, 1, 2]
+
+
 def test_what_is_known_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the first, which shows how they are set apart, and the last."""
     parsed: list[int] = []
