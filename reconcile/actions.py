@@ -293,7 +293,9 @@ class Act:
             self._on_asked()
         if isinstance(evidence, ReadFailed | JobGone):
             self._tell_failed_read(op, evidence.error_class, exchanges[-1])
-        await self._keep_inline(op, evidence, exchanges[-1])
+        seen = observation_of(evidence)
+        if seen is not None and any(ref.name == INLINE for ref in seen.results):
+            await self._keep_inline(op, exchanges[-1])
         return await self._ingest.answer(
             op,
             evidence,
@@ -304,13 +306,12 @@ class Act:
             attempt=max(op.schedule.errors, op.schedule.polls) + 1,
         )
 
-    async def _keep_inline(self, op: Operation, evidence: Evidence, exchange: Exchange) -> None:
+    async def _keep_inline(self, op: Operation, exchange: Exchange) -> None:
         """Make a body durable that holds its result, before the row says that there is one.
 
         Where the disk refuses it the end counts all the same: the job is read again when its result is collected.
         """
-        seen = observation_of(evidence)
-        if seen is None or exchange.response is None or all(ref.name != INLINE for ref in seen.results):
+        if exchange.response is None:
             return
         try:
             writer = self._files.create(inline_file(op.operation_id))

@@ -74,8 +74,7 @@ class Watch:
     @property
     def pace(self) -> Pace:
         """How its jobs are watched."""
-        goal = self.goal
-        return self._without_list if goal is Pace.LISTED and self.in_file is not Pace.LISTED else goal
+        return self.goal if self.in_file is Pace.LISTED else self._without_list
 
     @property
     def _without_list(self) -> Pace:

@@ -20,6 +20,12 @@ RECENT: Final = 100
 _known_origin_of = lru_cache(maxsize=64)(origin_of)
 
 
+@lru_cache(maxsize=64)
+def _rate(per_second: float, concurrency: int) -> Rate:
+    """Asked with each request, and the same as long as the configuration is."""
+    return Rate(per_second=per_second, burst=max(1, concurrency))
+
+
 class Traced(Protocol):
     """What a request is sent for: an operation, or a sweep of many."""
 
@@ -79,8 +85,8 @@ class Peer:
     @property
     def rate(self) -> Rate:
         """What the contract, or the operator, allows."""
-        per_second = self.provider.contract.limits.requests_per_second
-        return Rate(per_second=per_second, burst=max(1, self.provider.contract.limits.concurrency))
+        limits = self.provider.contract.limits
+        return _rate(limits.requests_per_second, limits.concurrency)
 
 
 def served_by(peers: Iterable[Peer]) -> Served:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reconcile.model import Operation, UnixMs
-from reconcile.states import Priority
+from reconcile.states import Priority, State
 from reconcile.store import rows
 from reconcile.store.writer import Done, Kind
 
@@ -87,9 +87,11 @@ _LEASE: Final = (
     " mark_at = CASE WHEN marks_on_claim AND mark_at IS NULL THEN ? ELSE mark_at END"
     " WHERE key IN (SELECT value FROM json_each(?))"
 )
+#: What was asked for comes with the row where it may be sent or looked into: a job that is only read needs none of it.
 _CLAIMED: Final = (
     rows.SELECT.replace(" FROM ", ", t.request, t.expect FROM ", 1)
-    + "LEFT JOIN starts t ON t.operation_key = o.key WHERE o.key IN (SELECT value FROM json_each(?)) ORDER BY o.key"
+    + f"LEFT JOIN starts t ON t.operation_key = o.key AND o.state <> '{State.OBSERVING}'"
+    " WHERE o.key IN (SELECT value FROM json_each(?)) ORDER BY o.key"
 )
 _RENEW: Final = (
     "UPDATE schedule SET lease_until = ? WHERE lease_owner = ? AND fence = ?"
@@ -171,7 +173,8 @@ def _claim(connection: sqlite3.Connection, wish: ClaimWish, turns: _Turns) -> Do
         connection.execute(_LEASE, (wish.owner, wish.now + wish.lease_ms, wish.now, keys))
     claims: dict[int, Claim] = {}
     for row in connection.execute(_CLAIMED, (keys,)).fetchall() if by_key else ():
-        key, op = rows.load(row, request=json.loads(row[-2]), expect=json.loads(row[-1]))
+        beside = {} if row[-2] is None else {"request": json.loads(row[-2]), "expect": json.loads(row[-1])}
+        key, op = rows.load(row, **beside)
         marked, ring, last_read_at = by_key[key]
         claims[key] = Claim(op, op.schedule.fence, marked, ring, last_read_at, is_overdue=key in overdue)
     expiry = connection.execute(_NEXT_EXPIRY).fetchone()[0]
