@@ -101,8 +101,9 @@ def retry_after_ms(headers: Mapping[str, Sequence[str]], *, now_ms: int) -> int 
     Names are lower-cased. Seconds may have a fraction, a date that has passed is 0; whatever else stands there is
     ignored (RFC 9110, 10.2.3; field case C27).
     """
-    waits = list(_waits(headers, now_ms))
-    return max(waits) if waits else None
+    if "retry-after" not in headers and "retry-after-ms" not in headers:  # nearly always
+        return None
+    return max(_waits(headers, now_ms), default=None)
 
 
 def hint_ms(value: object) -> int | None:

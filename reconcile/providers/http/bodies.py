@@ -45,7 +45,10 @@ def spelled_id(value: JsonValue, path: JsonPath) -> str:
 
 def state(paths: tuple[JsonPath, ...], body: JsonValue) -> str | None:
     """The first word that stands at one of the paths. Raises: Unreadable."""
-    return next((word for path in paths if (word := path.word(body)) is not None), None)
+    for path in paths:
+        if (word := path.word(body)) is not None:
+            return word
+    return None
 
 
 def observation(said: Declaration, body: JsonValue) -> Observation:
