@@ -204,7 +204,7 @@ class Client:
         headers = {**request.headers, **_trace(op, request)}
         if not decodes:
             headers["Accept-Encoding"] = inflate.ACCEPTED
-        if origin_of(url) == peer.origin:
+        if request.url is None or origin_of(url) == peer.origin:  # a path has no way out of the address it is put to
             headers.update(peer.credentials)
         if isinstance(body, Joined):
             headers["Content-Length"] = str(body.size)
