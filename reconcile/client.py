@@ -23,6 +23,7 @@ from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
 from reconcile.files import CHUNK, Files
 from reconcile.heads import CountedResponse
 from reconcile.model import Operation, UnixMs
+from reconcile.once import once
 from reconcile.peer import Peer, Traced
 from reconcile.provider import Headers, HttpRequest, HttpResponse, JsonLines, Multipart, Purpose
 from reconcile.redact import Redactor
@@ -216,6 +217,7 @@ class Client:
             allow_redirects=False,
             timeout=_timeout(request.purpose, body),
             auto_decompress=decodes,
+            middlewares=(once(),) if _may_have_effect(peer, request) else None,
         )
 
     def _streamed(self, body: Multipart | JsonLines, opened: ExitStack) -> Body:
@@ -274,6 +276,11 @@ class Client:
             create_not_accepted=create_not_accepted,
             lengthens=exchange.request.purpose not in (Purpose.LOOKUP, Purpose.LIST),
         )
+
+
+def _may_have_effect(peer: Peer, request: HttpRequest) -> bool:
+    consumes = request.purpose is Purpose.RESULT and peer.provider.contract.result_fetch == "consuming"
+    return consumes or request.purpose in _WITH_EFFECT
 
 
 def _answer_class(exchange: Exchange) -> str:

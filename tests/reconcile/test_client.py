@@ -68,6 +68,8 @@ class Bench:
     answers_early: bool = False
     status: int = 200
     answer: bytes = b'{"id": "job-1"}'
+    #: Take each request and close its connection without an answer.
+    hangs_up: bool = False
 
     def spool(self, data: bytes) -> None:
         path = self.root / SPOOL
@@ -77,6 +79,9 @@ class Bench:
     async def handle(self, request: web.Request) -> web.Response:
         body = b"" if self.answers_early else await request.read()
         self.seen.append(Seen(request.method, request.raw_path, CIMultiDict(request.headers), body))
+        if self.hangs_up:
+            assert request.transport is not None
+            request.transport.close()
         status = 413 if self.answers_early else self.status
         return web.Response(body=self.answer, status=status, content_type="application/json")
 
@@ -206,6 +211,19 @@ async def test_nothing_leaves_about_what_may_not_be_asked_about(bench: Bench, ab
     assert bench.seen == []
     bench.peer.earlier, bench.peer.absence = frozenset({"https://elsewhere.example"}), None
     assert status_of(await bench.client.send(bench.peer, op, request)) == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("purpose", [Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT])
+async def test_what_has_an_effect_leaves_once_although_its_connection_breaks(
+    bench: Bench, method: str, purpose: Purpose
+) -> None:
+    """E1, N15: it may have arrived, so it is no business of an HTTP library to send it again."""
+    await bench.client.send(bench.peer, OP, HttpRequest("GET", "jobs/1", Purpose.STATUS))  # a connection that is kept
+    bench.hangs_up = True
+    exchange = await bench.client.send(bench.peer, OP, HttpRequest(method, "jobs/1", purpose))
+    assert isinstance(exchange.error, OutcomeUnknown)
+    assert [seen.method for seen in bench.seen] == ["GET", method]
 
 
 async def test_a_large_input_gets_the_time_that_it_needs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
