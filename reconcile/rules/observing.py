@@ -218,7 +218,9 @@ def _whole_gone_run(draft: Draft, reads: int, announced: str | None) -> None:
     elif state in CANCELLING:
         if draft.contract.cancel is not None and draft.contract.cancel.gone_means_cancelled:
             draft.move(State.CANCELLED, reason)
-        elif state is not State.CANCELLATION_UNCONFIRMED:
+        elif state is State.CANCELLATION_UNCONFIRMED:
+            draft.due_by_errors(n=reads)  # a person is asked already; the job may be there again at a later read
+        else:
             draft.move(State.CANCELLATION_UNCONFIRMED, reason, question="gone")
     elif state is State.RESULT_COLLECTING:
         draft.move(State.RESULT_UNAVAILABLE, reason)

@@ -81,6 +81,14 @@ def test_a_job_is_gone_for_a_whole_run(state: State, cell: str) -> None:
         assert change.operation.attention.reason == "gone"
 
 
+@pytest.mark.parametrize("reads", [4, 400])
+@pytest.mark.parametrize("state", CANCELLING)
+def test_a_cancelled_job_that_stays_gone_is_read_no_quicker_than_any_other(state: State, reads: int) -> None:
+    """N21: a whole run tells nothing more where a person is asked already, and the reads go on at their distance."""
+    op = in_state(state, gone_reads=reads, gone_since=NOW - 2 * MINUTE)
+    assert step(op, JobGone()).operation.schedule.due_at >= NOW + CONTRACT.poll.base_ms
+
+
 @pytest.mark.parametrize("word", ["done", "ended", "failed+files", "cancelled+files", "window_closed+files"])
 @pytest.mark.parametrize("state", [S.ACCEPTED, S.OBSERVING, S.BLOCKED])
 def test_a_job_is_gone_after_an_event_announced_its_end(state: State, word: str) -> None:
