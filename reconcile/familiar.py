@@ -9,6 +9,8 @@ from typing import Final
 
 #: Jobs of one provider that are remembered. 100,000: arbitrary, some 30 MiB; the others are looked at each time.
 MAX_JOBS: Final = 100_000
+#: In place of the operation's key where that has ended: nobody waits to see it.
+ENDED: Final = 0
 
 
 class Familiar:
@@ -35,11 +37,15 @@ class Familiar:
         self._changed = None
 
     def learn(self, known: Iterable[tuple[str, int, bytes]]) -> None:
-        """Of these jobs, each with its operation's key and its entry's text, the page of now told nothing new."""
+        """Of these jobs, each with its operation's key and its entry's text, the page of now told nothing new.
+
+        Those that have ended take half of the room at most: they only grow in number.
+        """
         changed = self._changed or ()
         self.end_page()
         for job_id, key, entry in known:
-            if job_id not in changed and (job_id in self._prints or len(self._prints) < MAX_JOBS):
+            room = MAX_JOBS // 2 if key == ENDED else MAX_JOBS
+            if job_id not in changed and (job_id in self._prints or len(self._prints) < room):
                 self.forget(job_id)
                 self._prints[job_id] = digest = _print(entry)
                 self._keys[digest] = key

@@ -6,7 +6,7 @@ from typing import Final
 from reconcile.contract import Contract, Lookup, PollPlan
 from reconcile.model import Observation, Progress, UnixMs, Verdict, VerdictKind
 from reconcile.provider import Page
-from reconcile.states import CANCELLING, LISTED, STOPPED, WATCHING, State
+from reconcile.states import CANCELLING, LISTED, STOPPED, TERMINAL, WATCHING, State
 
 #: Open jobs from which on a list may carry them. 20: arbitrary; below, reads of each cost next to nothing.
 MIN_OPEN: Final = 20
@@ -60,7 +60,7 @@ def retry_plan(poll: PollPlan, errors: int) -> PollPlan:
 
 def shows_older(page: Page, oldest_at: UnixMs, lookup: Lookup) -> bool:
     """Whether a list that goes from new to old has come to jobs made before the oldest open one."""
-    times = [job.created_at for job in page.jobs if job.created_at is not None]
+    times = [at for at in (page.last_at, *(job.created_at for job in page.jobs)) if at is not None]
     return lookup.skew_ms is not None and any(at < oldest_at - lookup.skew_ms for at in times)
 
 
@@ -107,9 +107,9 @@ def is_news(stands: Stands, seen: Observation, verdict: Verdict, *, sent_at: Uni
 
 
 def is_known(stands: Stands, *, sent_at: UnixMs) -> bool:
-    """Whether a listed job that is no news is none because its open operation shows just that.
+    """Whether a listed job that is no news is none because its operation shows just that, or has ended.
 
-    Not where it was not looked at, for a lease or a later read; nor of what has ended, whose age ends a walk.
+    Not where it was not looked at, for a lease or a later read.
     """
     is_older = stands.last_read_at is not None and sent_at < stands.last_read_at
-    return stands.state in LISTED and not stands.is_leased and not is_older
+    return stands.state in TERMINAL or (stands.state in LISTED and not stands.is_leased and not is_older)

@@ -20,7 +20,7 @@ from reconcile.evidence import (
     ReadFailed,
     ResultIsFailure,
 )
-from reconcile.model import JsonObject, Observation, Operation, ResultRef
+from reconcile.model import JsonObject, Observation, Operation, ResultRef, UnixMs
 from reconcile.read_json import JsonValue
 
 #: Lower-cased names; a name that came twice has two values.
@@ -125,6 +125,8 @@ class Page:
     entries: tuple[bytes, ...] = ()
     #: What the caller calls those of its entries that said what they had said before, and are no `jobs`.
     known: tuple[int, ...] = ()
+    #: When the job at its end was made, known or not: the oldest of a list that goes from new to old.
+    last_at: UnixMs | None = None
 
     @classmethod
     def of(
@@ -133,10 +135,11 @@ class Page:
         *,
         next: str | None,  # noqa: A002 - the field's name
         known: Iterable[int] = (),
+        last_at: UnixMs | None = None,
     ) -> "Page":
         """A page of jobs with what each was read from."""
         pairs = list(listed)
-        return cls(tuple(job for job, _ in pairs), next, tuple(text for _, text in pairs), tuple(known))
+        return cls(tuple(job for job, _ in pairs), next, tuple(text for _, text in pairs), tuple(known), last_at)
 
 
 @dataclass(frozen=True, slots=True)

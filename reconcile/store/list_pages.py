@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from reconcile.absence import Served
 from reconcile.evidence import JobRead
+from reconcile.familiar import ENDED
 from reconcile.listing import Stands, is_known, is_news
 from reconcile.model import Observation, Progress, UnixMs, Verdict
-from reconcile.states import State
+from reconcile.states import TERMINAL, State
 from reconcile.store.absence import SERVED, as_pairs
 from reconcile.store.evidence import Applier, Arrival, Rules
 from reconcile.store.kept import MAX_RAW, ObservationRecord, RequestRecord
@@ -59,8 +60,8 @@ class PageKept:
     is_held: bool
     #: Keys of the operations that it showed, whatever state they are in.
     seen: tuple[int, ...]
-    #: Jobs of which it told nothing that their open operations do not show, with the operations' keys: as long as
-    #: neither changes, the same entry tells nothing either.
+    #: Jobs of which it told nothing that their open operations do not show, with the operations' keys, and those whose
+    #: operations have ended, with `ENDED`: as long as neither changes, the same entry tells nothing either.
     known: tuple[tuple[str, int], ...] = ()
 
 
@@ -101,6 +102,7 @@ def _read_page(connection: sqlite3.Connection, page: PageRecord) -> tuple[list[i
     names = list(jobs)
     seen: list[int] = []
     known: dict[str, int] = {}
+    others: set[str] = set()
     arrivals: list[Arrival] = []
     for index, key, operation_id, state, *as_known in connection.execute(
         _SHOWN, (as_pairs(page.served), json.dumps(names), page.provider)
@@ -110,8 +112,10 @@ def _read_page(connection: sqlite3.Connection, page: PageRecord) -> tuple[list[i
         if is_news(stands, job.observation, job.verdict, sent_at=page.request.sent_at):
             arrivals.append(_as_arrival(page, operation_id, job, index))
         elif is_known(stands, sent_at=page.request.sent_at):
-            known[names[index]] = key
-    return seen, known, arrivals
+            known[names[index]] = max(known.get(names[index], ENDED), ENDED if stands.state in TERMINAL else key)
+        else:
+            others.add(names[index])
+    return seen, {name: key for name, key in known.items() if name not in others}, arrivals
 
 
 def _stands(state: str, status: str | None, progress: str | None, *rest: Any) -> Stands:

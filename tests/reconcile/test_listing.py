@@ -66,6 +66,7 @@ def test_a_list_from_new_to_old_ends_the_walk_past_the_oldest_job_less_the_skew(
     assert shows_older(page(NOW, NOW - 5 * MINUTE - 1), NOW, ordered)
     assert not shows_older(page(NOW, NOW - 5 * MINUTE), NOW, ordered)
     assert not shows_older(page(None), NOW, ordered)
+    assert shows_older(replace(page(), last_at=NOW - 5 * MINUTE - 1), NOW, ordered)  # of known entries
     assert not shows_older(page(NOW - 60 * MINUTE), NOW, unordered)
 
 

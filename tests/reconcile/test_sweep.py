@@ -25,7 +25,7 @@ from daemon.standin.scenarios import Scenario, find_scenario
 from daemon.standin.world import World
 from reconcile import listing
 from reconcile.errors import WriteRefused
-from reconcile.evidence import Accepted, JobRead, ReadFailed, StepDone
+from reconcile.evidence import Accepted, DeadlinePassed, JobRead, ReadFailed, StepDone
 from reconcile.limits import NO_PAUSE, Pause
 from reconcile.model import Observation
 from reconcile.paces import Watch
@@ -283,6 +283,42 @@ async def test_an_entry_that_says_what_it_said_is_looked_at_again_once_something
         swept = await on.sweep()
         assert kept == [1]
         assert on.ground.rows("SELECT sum(errors) FROM schedule") == [(0,)]
+        assert swept["not_shown"] == 0
+
+
+async def test_entries_of_jobs_that_have_ended_are_not_looked_at_again_unless_one_is_adopted_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene(tmp_path / "state") as on:
+        await on.jobs_run(1, replace(LONG, ends=None, duration_ms=10 * MINUTE))
+        on.ground.clock.advance(30 * HOUR)
+        await on.ground.apply(on.operations[0], DeadlinePassed("result", last_read=True))
+        given_up = {"decision": "give_up", "by": "ana", "reason": "nobody needs it"}
+        path = f"/v1/operations/{on.operations[0]}/decisions"
+        assert (await on.ground.api("POST", path, body=given_up)).status == 200
+        await on.jobs_run(30, replace(LONG, ends=None, duration_ms=10 * MINUTE))
+        await on.jobs_run(29, replace(LONG, duration_ms=10 * MINUTE))
+        on.work()
+        await on.listed()
+        on.move(on.ground.clock.now() + 29 * MINUTE)
+        await on.all_are("succeeded", 29)
+        for _ in range(2):
+            await on.sweep()
+        sweeps = on.ground.daemon.store.sweeps
+        kept: list[int] = []
+        keep = sweeps.keep_page
+
+        async def count(page: PageRecord) -> PageKept:
+            kept.append(len(page.jobs))
+            return await keep(page)
+
+        monkeypatch.setattr(sweeps, "keep_page", count)
+        assert (await on.sweep())["open_jobs"] == 30
+        assert kept == []
+        again = {"provider": "openai", "remote_job_id": on.jobs[0]}
+        assert (await on.ground.api("POST", "/v1/operations", body=again)).status == 202
+        swept = await on.sweep()
+        assert kept == [1]
         assert swept["not_shown"] == 0
 
 

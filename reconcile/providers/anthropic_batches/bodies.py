@@ -8,7 +8,7 @@ from typing import Final
 
 from reconcile.errors import Unreadable
 from reconcile.list_page import ListPage
-from reconcile.model import Observation, RemoteError, ResultRef
+from reconcile.model import Observation, RemoteError, ResultRef, UnixMs
 from reconcile.provider import HttpResponse
 from reconcile.read_json import JsonValue, count, mapping, read_id, read_object, read_path_id, text
 from reconcile.schedule import read_time_ms
@@ -102,6 +102,11 @@ def listed(
             yield observation(entry), written
         except Unreadable:
             continue
+
+
+def last_at(page: ListPage) -> UnixMs | None:
+    """When the job at the page's end was made."""
+    return read_time_ms(page.last.get("created_at")) if isinstance(page.last, dict) else None
 
 
 def next_cursor(page: ListPage) -> str | None:

@@ -121,7 +121,8 @@ class OpenAIBatch:
         read = answers.list_page(response, "data", page_size=PAGE_SIZE, known_as=known_as)
         if isinstance(read, ReadFailed):
             return read
-        return Page.of(bodies.listed(read.entries), next=bodies.next_cursor(read), known=read.known)
+        last_at = bodies.last_at(read)
+        return Page.of(bodies.listed(read.entries), next=bodies.next_cursor(read), known=read.known, last_at=last_at)
 
     def marker(self, op: Operation) -> str | None:
         """The file we uploaded for this operation alone. A file that the client named may serve several batches.

@@ -8,7 +8,7 @@ from typing import Final
 
 from reconcile.errors import Unreadable
 from reconcile.list_page import ListPage
-from reconcile.model import ENDS, Observation, Progress, RemoteError, ResultRef, VerdictKind
+from reconcile.model import ENDS, Observation, Progress, RemoteError, ResultRef, UnixMs, VerdictKind
 from reconcile.provider import HttpResponse
 from reconcile.providers.openai_batch.contract import WORDS
 from reconcile.providers.openai_batch.start import OPERATION_KEY
@@ -134,6 +134,11 @@ def listed(
             yield observation(entry), written
         except Unreadable:
             continue
+
+
+def last_at(page: ListPage) -> UnixMs | None:
+    """When the job at the page's end was made."""
+    return read_time_ms(page.last.get("created_at")) if isinstance(page.last, dict) else None
 
 
 def next_cursor(page: ListPage) -> str | None:

@@ -12,6 +12,7 @@ from reconcile.absence import Served
 from reconcile.classify import classify
 from reconcile.contract import Contract, Lookup, WebhookTerms
 from reconcile.evidence import CancelAsked, JobGone, JobRead, ReadFailed
+from reconcile.familiar import ENDED
 from reconcile.ingest import judge_by
 from reconcile.model import Observation, Progress
 from reconcile.schedule import Pace
@@ -85,8 +86,8 @@ async def test_jobs_that_tell_nothing_new_are_seen_and_cost_no_write(ground: Gro
     assert [sql for sql, _ in statements.seen if sql.startswith(("UPDATE", "INSERT", "DELETE"))] == []
 
 
-async def test_only_what_was_looked_at_and_is_open_is_known_by_its_entry(ground: Ground) -> None:
-    """What is being read, was read since, or has ended may look the same for another reason."""
+async def test_only_what_was_looked_at_is_known_by_its_entry(ground: Ground) -> None:
+    """What is being read, or was read since, may look the same for another reason. Of what has ended nobody waits."""
     await ground.start(*(operation(n, remote_status="running", due_at=DEADLINE) for n in (1, 2)))
     await ground.start(operation(3, State.SUCCEEDED, remote_status="running"))
     await ground.start(operation(4, remote_status="running", due_at=NOW - MINUTE))
@@ -95,7 +96,20 @@ async def test_only_what_was_looked_at_and_is_open_is_known_by_its_entry(ground:
     fence = await sweep(ground)
     kept = await show(ground, fence, *(job(n) for n in (1, 2, 3, 4)))
     assert kept.seen == (1, 2, 3, 4)
-    assert kept.known == (("job_1", 1),)
+    assert kept.known == (("job_1", 1), ("job_3", ENDED))
+
+
+@pytest.mark.parametrize("is_leased", [False, True])
+async def test_a_job_that_an_ended_operation_held_before_is_known_by_the_open_one(
+    ground: Ground, is_leased: bool
+) -> None:
+    await ground.start(operation(1, State.ABANDONED, remote_status="running"))
+    await ground.start(operation(2, remote_status="running", remote_job_id="job_1", due_at=NOW - MINUTE))
+    if is_leased:
+        await ground.claim(now=NOW - MINUTE)
+    fence = await sweep(ground)
+    kept = await show(ground, fence, job(1))
+    assert (kept.seen, kept.known) == ((1, 2), () if is_leased else (("job_1", 2),))
 
 
 async def test_a_page_that_leaves_out_the_progress_writes_nothing_sweep_after_sweep(ground: Ground) -> None:
