@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench real-peers crowd systemd clean
+.PHONY: demo test lint bench real-peers crowd faults systemd clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/reconciled demo
@@ -33,6 +33,10 @@ real-peers: $(VENV)/.dev
 # Thousands of waiters and streams on one real daemon: what they cost, and that a change reaches each of them.
 crowd: $(VENV)/.dev
 	$(BIN)/python -m tests.crowd.run
+
+# The process killed at every commit of every story, where `make test` draws some; needs a C compiler.
+faults: $(VENV)/.dev
+	FAULTS=all $(BIN)/python -m pytest -q tests/faults
 
 # The unit in a container that is booted for it; needs root, mmdebstrap and systemd-nspawn.
 systemd: $(VENV)/.dev

@@ -31,7 +31,7 @@ _TERMINAL: Final = frozenset(state.value for state in TERMINAL)
 
 def violations(home: Home, truth: Truth, accepted: set[str]) -> list[str]:
     """All that is wrong in the file; `accepted` are the operation ids that clients got a 2xx for."""
-    return faults_in_file(home) + _of_acknowledgements(home, truth, accepted) + _of_jobs(home, truth)
+    return faults_in_file(home) + lost_acknowledgements(home, truth, accepted) + _of_jobs(home, truth)
 
 
 def faults_in_file(home: Home) -> list[str]:
@@ -110,7 +110,7 @@ def _of_schedule(home: Home) -> list[str]:
     return [f"schedule: {row}" for row in home.rows(sql) if row["is_open"] != row["is_due"]]
 
 
-def _of_acknowledgements(home: Home, truth: Truth, accepted: set[str]) -> list[str]:
+def lost_acknowledgements(home: Home, truth: Truth, accepted: set[str]) -> list[str]:
     """N18: what was acknowledged is in the file. N17: each event once, its repeats counted."""
     events: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in home.rows("SELECT event_id, duplicates, disposition FROM events"):

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import aiohttp
 
@@ -163,6 +163,15 @@ def settle(folder: Path, *, base: str = "1s", cap: str = "2s", messages: str | N
 # ---- processes ---------------------------------------------------------------------------------------------------
 
 
+class Alive(Protocol):
+    """A process of which it can be told whether it still runs."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it does, as far as we have heard."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """A process of the story, and what it says."""
@@ -299,7 +308,7 @@ class Client:
         assert answer.status == 200, (path, answer)
         return answer.body
 
-    async def until_ready(self, daemon: Actor) -> None:
+    async def until_ready(self, daemon: Alive) -> None:
         """Ask `/readyz` until the daemon is ready. Raises: aiohttp.ClientError, if it was killed before."""
 
         async def is_ready() -> bool:
@@ -315,7 +324,7 @@ class Client:
 
         await self._until(simulation, answers)
 
-    async def _until(self, actor: Actor, is_so: Callable[[], Awaitable[bool]]) -> None:
+    async def _until(self, actor: Alive, is_so: Callable[[], Awaitable[bool]]) -> None:
         """Ask a process that was started just now until it is as asked, or has ended."""
         async with asyncio.timeout(PATIENCE):
             while True:

@@ -1,0 +1,11 @@
+"""What a test draws: something else in each run, told where the test fails, and the same again with FAULTS_SEED."""
+
+import os
+import random
+
+
+def drawn() -> random.Random:
+    """The dice of this test; pytest shows what is printed here where the test fails."""
+    seed = int(os.environ.get("FAULTS_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"drawn with FAULTS_SEED={seed}")
+    return random.Random(seed)
