@@ -2,6 +2,10 @@
 
 import os
 import random
+from typing import Final
+
+#: Whether nothing is left out (`make faults`).
+IS_WHOLE: Final = os.environ.get("FAULTS") == "all"
 
 
 def drawn() -> random.Random:

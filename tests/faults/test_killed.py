@@ -6,7 +6,6 @@ same in two runs, for whatever is killed must come to a right end.
 """
 
 import itertools
-import os
 import random
 from functools import partial
 from pathlib import Path
@@ -18,13 +17,12 @@ from tests.faults.cast import STORIES, Run, Story, Theatre, at_once
 from tests.faults.disk import Rule, made
 from tests.faults.nursery import nursery
 from tests.faults.record import commits_in
-from tests.faults.seeds import drawn
+from tests.faults.seeds import IS_WHOLE, drawn
 
 #: Runs at the same time: most of a run is spent in waiting.
 AT_ONCE: Final = 6
 #: Commits of a story at which it is killed at either edge, drawn anew in each run; all of them with FAULTS=all.
 SOME: Final = 3
-IS_WHOLE: Final = os.environ.get("FAULTS") == "all"
 #: Killed at every commit in any case: from the very first write of a fresh file on, and where a create is sent again.
 ALWAYS_WHOLE: Final = ("normal", "lost, token")
 #: Before the transaction is in the log at all; when it is there for good.
