@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import shutil
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from tests.faults.nursery import Nursery
 from tests.faults.record import Entry, entries_in
 from tests.faults.tokens import TokenProvider
 from tests.stories.ledger import faults_in_file, lost_acknowledgements
-from tests.stories.stage import Answer, Client, Home, client_of, provider, settle
+from tests.stories.stage import PATIENCE, Answer, Client, Home, client_of, provider, settle
 from tests.stories.work import MESSAGES, STANDIN
 
 KEY: Final = "the-key-of-the-story"
@@ -125,6 +126,8 @@ class Run:
         return str(self.body["outcome"] or self.body["attention"]["reason"])
 
 
+#: The exit status of a daemon that cannot tell what was written, typed by hand.
+STORE_BROKEN: Final = 74
 #: What is done to the files of a life that was killed, before the next one.
 Aftermath = Callable[[Run], None]
 
@@ -199,11 +202,15 @@ class Theatre:
                 await client.until_ready(life)
                 run.body = await _told(client, run)
                 status = await life.stop()
-            except aiohttp.ClientError:
+            except (aiohttp.ClientError, Unserved):
                 status = await life.end()
             run.was_killed = status != 0
-            if status not in (0, -9):
+            if status not in (0, STORE_BROKEN if isinstance(run.rule and run.rule.verb, int) else -signal.SIGKILL):
                 run.faults.append(f"exit status {status}: {life.said}")
+
+
+class Unserved(Exception):
+    """The process is about to end: it answers 503, or ends a wait before its time."""
 
 
 async def _told(client: Client, run: Run) -> dict[str, Any]:
@@ -211,6 +218,8 @@ async def _told(client: Client, run: Run) -> dict[str, Any]:
     story = run.story
     if not run.accepted:
         answer = await _start(client, story)
+        if answer.status == 503 and "Retry-After" in answer.headers:
+            raise Unserved
         assert answer.status in (200, 202), answer
         run.accepted.add(answer.body["operation_id"])
     (operation_id,) = run.accepted  # a second one would be a second operation for one key
@@ -219,8 +228,14 @@ async def _told(client: Client, run: Run) -> dict[str, Any]:
             operation_id, lambda body: body["remote_job_id"] is not None or body["attention"] is not None
         )
         answer = await client.call("POST", f"/v1/operations/{operation_id}/cancel", WHY)
+        if answer.status == 503:
+            raise Unserved
         assert answer.status in (202, 409), answer  # 409: it has ended, or nobody knows the job
-    return await client.end_of(operation_id)
+    answer = await client.call("GET", f"/v1/operations/{operation_id}?wait={PATIENCE}")
+    if answer.status == 503 or answer.body["wait"]["result"] == "timed_out":
+        raise Unserved
+    body: dict[str, Any] = answer.body
+    return body
 
 
 async def _start(client: Client, story: Story) -> Answer:

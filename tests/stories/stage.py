@@ -404,8 +404,12 @@ class Client:
 
     async def deliver(self, body: bytes, headers: Mapping[str, str]) -> int:
         """Send a webhook; the status it was answered with."""
+        return (await self.deliver_at_length(body, headers))[0]
+
+    async def deliver_at_length(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
+        """Send a webhook; the status and the headers of its answer."""
         async with self._session.post(self._home.webhook_url, data=body, headers=headers) as answer:
-            return answer.status
+            return answer.status, answer.headers
 
 
 @asynccontextmanager
