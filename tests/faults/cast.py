@@ -1,6 +1,7 @@
 """The stories F1 to F11 as far as a daemon meets them from outside, and one run of each, with a disk of its own."""
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import shutil
@@ -10,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import aiohttp
 
@@ -20,11 +22,11 @@ from daemon.standin.scenarios import SCENARIOS, Scenario
 from daemon.standin.world import World
 from tests.faults import tokens
 from tests.faults.disk import Rule, environ_of
-from tests.faults.nursery import Nursery
+from tests.faults.nursery import KEY_OF_NOBODY, Nursery
 from tests.faults.record import Entry, entries_in
 from tests.faults.tokens import TokenProvider
 from tests.stories.ledger import faults_in_file, lost_acknowledgements
-from tests.stories.stage import PATIENCE, Answer, Client, Home, client_of, provider, settle
+from tests.stories.stage import PATIENCE, SECRET, TOKEN, Answer, Client, Home, client_of, provider, settle
 from tests.stories.work import MESSAGES, STANDIN
 
 KEY: Final = "the-key-of-the-story"
@@ -128,6 +130,14 @@ class Run:
 
 #: The exit status of a daemon that cannot tell what was written, typed by hand.
 STORE_BROKEN: Final = 74
+#: The file in which a disk records: its sockets heard and said the secrets.
+RECORD: Final = "record"
+SECRETS: Final = (TOKEN, SECRET, SECRET.removeprefix("whsec_"), KEY_OF_NOBODY)
+_FORMS: Final[tuple[Callable[[str], bytes], ...]] = (
+    str.encode,
+    lambda secret: base64.b64encode(secret.encode()),
+    lambda secret: quote(secret, safe="").encode(),
+)
 #: What is done to the files of a life that was killed, before the next one.
 Aftermath = Callable[[Run], None]
 
@@ -168,7 +178,7 @@ class Theatre:
                 await stack.enter_async_context(run.tokens.serving())
             await stack.enter_async_context(provider(run.home, run.world))
             client = await stack.enter_async_context(client_of(run.home))
-            record = run.home.folder / "record" if is_recorded else None
+            record = run.home.folder / RECORD if is_recorded else None
             await self._first_life(run, client, environ_of(run.home, rule, record=record))
             if record is not None:
                 run.entries = entries_in(record)
@@ -251,12 +261,20 @@ async def _start(client: Client, story: Story) -> Answer:
 
 def _wrong(run: Run) -> list[str]:
     found = faults_in_file(run.home) + lost_acknowledgements(run.home, run.world.truth(), run.accepted)
+    found += _told_secrets(run.home)
     if left := list((run.home.state_dir / "tmp").iterdir()):
         found.append(f"left in tmp/: {left}")
     expected = _ends_by_token(run) if run.story.provider == tokens.NAME else _ends(run)
     if run.end not in expected:
         found.append(f"ended as {run.end}, which is none of {expected}: {run.body}")
     return found
+
+
+def _told_secrets(home: Home) -> list[str]:
+    """N37: no secret in anything that was left, the tracebacks of a broken store among it."""
+    encoded = [(secret, form(secret)) for secret in SECRETS for form in _FORMS]
+    left = [path for path in home.folder.rglob("*") if path.is_file() and path != home.folder / RECORD]
+    return [f"{path} holds {secret}" for path in left for secret, form in encoded if form in path.read_bytes()]
 
 
 def _ends_by_token(run: Run) -> Sequence[str]:

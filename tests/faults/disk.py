@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,8 @@ def environ_of(
 
 def made(folder: Path) -> Path:
     """The compiled disk; the test is skipped where nothing compiles it, or nobody would load it."""
+    if sys.platform != "linux":
+        pytest.skip("LD_PRELOAD is Linux's")
     compiler = os.environ.get("CC") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: nothing can be put between SQLite and the kernel")

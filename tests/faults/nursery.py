@@ -23,6 +23,8 @@ from typing import Any, Final
 from daemon import cli
 from tests.stories.stage import PATIENCE, ROOT, SECRET, TOKEN, Home
 
+#: The key that every provider of a story is called with.
+KEY_OF_NOBODY: Final = "key-of-nobody"
 #: prctl(2): the signal that a child gets when its parent ends.
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -157,8 +159,9 @@ class Nursery:
         self._births.append(born)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(wish).encode() + b"\n")
-        pid = await born
-        life = Life(pid, log, self._end_of(pid))
+        async with asyncio.timeout(PATIENCE):
+            pid = await born
+        life = Life(pid, log, self._ends[pid])
         try:
             yield life
         finally:
@@ -166,26 +169,23 @@ class Nursery:
                 os.kill(pid, signal.SIGKILL)
                 await life.end()
 
-    def _end_of(self, pid: int) -> "asyncio.Future[int]":
-        if pid not in self._ends:
-            self._ends[pid] = asyncio.get_running_loop().create_future()
-        return self._ends[pid]
-
     async def listen(self) -> None:
         """Hear of births and ends."""
         assert self._process.stdout is not None
         async for line in self._process.stdout:
             match line.split():
                 case [b"born", pid]:
+                    # A number that was somebody's before is another's now.
+                    self._ends[int(pid)] = asyncio.get_running_loop().create_future()
                     self._births.pop(0).set_result(int(pid))
                 case [b"gone", pid, status]:
-                    self._end_of(int(pid)).set_result(int(status))
+                    self._ends[int(pid)].set_result(int(status))
 
 
 @asynccontextmanager
 async def nursery(disk: Path | None = None) -> AsyncIterator[Nursery]:
     """A nursery, its lives on the `disk` of disk.py where that is given."""
-    environ = {**os.environ, "STORY_TOKEN": TOKEN, "STORY_KEY": "key-of-nobody", "STORY_SECRET": SECRET}
+    environ = {**os.environ, "STORY_TOKEN": TOKEN, "STORY_KEY": KEY_OF_NOBODY, "STORY_SECRET": SECRET}
     environ |= {"PYTHONPATH": str(ROOT)} | ({} if disk is None else {"LD_PRELOAD": str(disk)})
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(

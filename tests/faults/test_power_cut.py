@@ -27,11 +27,11 @@ from tests.stories.stage import Home
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 #: Disks for each moment.
-LUCKS: Final = 6 if IS_WHOLE else 1
+LUCKS: Final = 2 if IS_WHOLE else 1
 #: Of the moments after a write, which are most, how many are looked at; those after anything else are all.
 WRITES: Final = 1.0 if IS_WHOLE else 0.4
 #: Power cuts of real processes.
-CUTS: Final = 300 if IS_WHOLE else 30
+CUTS: Final = 200 if IS_WHOLE else 30
 AT_ONCE: Final = 6
 #: Files as rows name them.
 _REFS: Final = re.compile(r'"((?:spool|results)/[^"]+)"')
