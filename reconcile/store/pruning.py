@@ -23,9 +23,10 @@ from typing import Any, Final
 from reconcile.errors import WriteRefused
 from reconcile.model import UnixMs
 from reconcile.store import pruned_events
+from reconcile.store.faults import is_batch_lost
 from reconcile.store.pruned_events import MAX_WEIGHT, PAGE_BYTES, IdsKept, within
 from reconcile.store.reading import Reader
-from reconcile.store.writer import Done, Kind, is_batch_lost
+from reconcile.store.writer import Done, Kind
 
 #: Operations that one slice takes at most. 16: as many small ones as fit.
 MAX_OPERATIONS: Final = 16

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from reconcile.errors import StoreBroken, StoreBusy, StoreError
+from reconcile.store.faults import is_broken
 from reconcile.store.schema import Connection
-from reconcile.store.writer import is_broken
 
 
 class Reader:

@@ -13,8 +13,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconcile.errors import StoreBroken, StoreBusy, StoreError, WriteRefused
+from reconcile.errors import StoreBroken, StoreBusy, StoreError
 from reconcile.model import Change, UnixMs
+from reconcile.store.faults import as_refusal, as_store_error, is_batch_lost, is_broken
 from reconcile.store.schema import Connection, Opener, prepare_writer
 
 #: Writes in one transaction at most. 512: larger batches were measured to gain nothing and to delay the first caller.
@@ -29,20 +30,6 @@ OPEN_SECONDS: Final = 0.05
 MERGE_SECONDS: Final = 1.0
 #: Seconds that a write nobody waits for waits for others. 10 ms: arbitrary; one that is waited for takes it along.
 PATIENCE_SECONDS: Final = 0.01
-#: Result codes after which only the file itself can tell what was written: the process ends (SQLite result codes).
-_BROKEN: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-#: Result codes that concern every write alike and may pass: the batch is rolled back.
-_PASSING: Final = frozenset(
-    {
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_INTERRUPT,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +75,7 @@ def unmeasured(_: int) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The writer at one moment: how many batches it has brought to whatever end, and whether one waits."""
+    """The writer at one moment: how many batches and merges it has brought to whatever end, and whether one waits."""
 
     ended: int
     is_busy: bool
@@ -125,7 +112,7 @@ class BatchConnection(sqlite3.Connection):
             self._run(batch)
         except Exception as fault:  # the rim: whatever it was, no transaction may stay open
             self._roll_back(fault)
-            raise _as_store_error(fault) from fault
+            raise as_store_error(fault) from fault
 
     def _run(self, batch: list[_Write]) -> None:
         hooks = self.inbox.hooks
@@ -161,7 +148,7 @@ class BatchConnection(sqlite3.Connection):
             self.execute("ROLLBACK TO a_set")
             self.execute("RELEASE a_set")
             for write in writes:
-                write.outcome = _as_refusal(fault)
+                write.outcome = as_refusal(fault)
             return fault
         for write, outcome in zip(writes, done, strict=True):
             write.outcome = outcome
@@ -179,42 +166,6 @@ class BatchConnection(sqlite3.Connection):
                 self.execute("ROLLBACK")
         except sqlite3.Error as second:
             raise StoreBroken(f"a batch could be neither committed ({fault}) nor rolled back") from second
-
-
-def _code(fault: sqlite3.Error) -> int | None:
-    extended = getattr(fault, "sqlite_errorcode", None)
-    return None if extended is None else extended & 0xFF
-
-
-def is_batch_lost(connection: sqlite3.Connection, fault: Exception) -> bool:
-    """Whether a fault concerns every write alike, so that none may go on in this transaction.
-
-    SQLITE_FULL and its like end the whole transaction, savepoints included; what ran next would autocommit.
-    """
-    is_everybodys = isinstance(fault, sqlite3.Error) and _code(fault) in _BROKEN | _PASSING
-    return is_everybodys or not connection.in_transaction
-
-
-def is_broken(fault: sqlite3.Error) -> bool:
-    """Whether the file itself, or what was written to it, is in doubt: trying again would not help."""
-    return _code(fault) in _BROKEN
-
-
-def _as_store_error(fault: Exception) -> StoreError:
-    if not isinstance(fault, sqlite3.Error):
-        return StoreBroken(f"the outcome of a write is unknown: {type(fault).__name__}: {fault}")
-    cause = fault.__cause__ if _code(fault) is None and isinstance(fault.__cause__, sqlite3.Error) else fault
-    if _code(cause) in _BROKEN:
-        return StoreBroken(f"the outcome of a write is unknown: {cause}")
-    return StoreBusy(f"rolled back whole: {cause}")
-
-
-def _as_refusal(fault: Exception) -> StoreError:
-    if isinstance(fault, StoreError):
-        return fault
-    refusal = WriteRefused(f"{type(fault).__name__}: {fault}")
-    refusal.__cause__ = fault
-    return refusal
 
 
 class GroupCommit:
@@ -323,6 +274,7 @@ class GroupCommit:
             if is_broken(fault):
                 self.broken = StoreBroken(f"what was committed cannot be brought into the file: {fault}")
                 raise self.broken from fault
+        self._ended_batches += 1  # on a slow disk it takes as long as a batch does, and is as good a sign of life
 
     def _call_for_merge(self) -> None:
         self._is_merge_due = True
