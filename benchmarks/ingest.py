@@ -22,7 +22,6 @@ SLOWER_US: Final = 2_000
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     """Deliveries to daemons that follow the jobs they speak of, at 256 and 32 connections."""
-    load.check_tools()
     rounds, seconds, jobs = (2, 2, 1000) if quick else (5, 3, JOBS)
     port, floor_port = free_port(), free_port()
     env = {"BENCH_SECRET": SECRET, "BENCH_JOBS": str(jobs)}

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -53,12 +52,6 @@ class Compared:
     p99_ratio: float
     bad: int
     requests: int
-
-
-def check_tools() -> None:
-    """Raises: SystemExit, where wrk is missing."""
-    if shutil.which("wrk") is None:
-        raise SystemExit("wrk is not installed (Debian's package wrk): it makes the load")
 
 
 def shoot(target: Target, script: str, *, connections: int, seconds: int) -> Shot:

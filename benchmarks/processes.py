@@ -73,6 +73,7 @@ def running(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
+            process_group=0,  # Ctrl-C is for the bench alone, which then ends them in order
         )
     one = Running(process, port)
     try:

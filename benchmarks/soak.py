@@ -20,7 +20,6 @@ MINUTES: Final = 5
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     """A minute after another; the rate is held by a pause of each connection before its next request."""
-    load.check_tools()
     seconds, jobs = (5, 1000) if quick else (60, JOBS)
     home = Home(folder / "soak", DECLARED, free_port())  # nobody listens there: reads fail, deliveries do not mind
     with daemon(home) as ours:

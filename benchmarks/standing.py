@@ -41,7 +41,6 @@ AT_ONCE: Final = 32
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     """All of it at each size, the largest last; the bounds are those of the largest."""
-    load.check_tools()
     sizes = [1000, 10_000] if quick else [1000, 10_000, 100_000, 1_000_000]
     memory, idle, claims = {}, {}, {}
     for size in [0, *sizes]:
