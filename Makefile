@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# What it costs, beside a floor from the same run; needs wrk and a C compiler. Subjects and sizes: benchmarks/README.md.
+# What it costs, beside a floor from the same run; needs wrk and a C compiler; see benchmarks/README.md.
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(SUBJECTS)
 
