@@ -68,10 +68,13 @@ def _cancel(body: dict[str, Any], effects: Sequence[str]) -> list[Fact]:
     nothing_left = body["done"] and body["remote_job_id"] is None
     answer = "nothing was sent" if nothing_left else cancel["answer"] or "no answer yet"
     told = f"asked by {cancel['by']} at {cancel['requested_at']}: {cancel['reason']} ({answer})"
-    remains = cancel["may_remain"]
-    if remains and any(remains in told for told in (body["message"], *effects)):
-        remains = None
-    return [("cancel", told), ("expected of it", cancel["effect"]), ("may remain", remains)]
+    remains, effect = cancel["may_remain"], cancel["effect"]
+    if remains:
+        # A person who decided for the cancel was told so with it.
+        effect = effect and effect.replace(f" What may remain: {remains.rstrip('.')}.", "")
+        if any(remains in text for text in (body["message"], *effects)):
+            remains = None
+    return [("cancel", told), ("expected of it", effect), ("may remain", remains)]
 
 
 def another_cancel(cancel: dict[str, Any]) -> str:

@@ -106,6 +106,14 @@ async def test_nothing_is_told_twice_of_what_asks(ground: Ground, shell: Shell, 
     assert "`reconciled decide ID DECISION --reason R`" in shown
 
 
+async def test_what_may_remain_is_told_once_of_a_cancel_that_a_person_decided(ground: Ground, shell: Shell) -> None:
+    operation = await asking(ground, "result_timed_out")
+    assert await shell.run("decide", operation, "cancel", "--reason", "it hangs", "--by", "ana") == 0
+    shown = " ".join(shell.out.split())
+    assert "only the provider's own word ends it as cancelled." in shown
+    assert shown.count("Items that were finished by then") == 1
+
+
 async def test_a_decision_that_there_is_not_is_told_with_those_that_are_open(ground: Ground, shell: Shell) -> None:
     reason = ["--reason", "r", "--by", "ana"]
     operation = await asking(ground, "result_timed_out")
