@@ -76,6 +76,8 @@ class Worker:
         self._running: dict[tuple[str, int], Claim] = {}
         #: Slots that actions hold, by provider: from the claim until nothing more is asked under it.
         self._slots: Counter[str] = Counter()
+        #: Actions that hold none any more: their answer is on its way to the file, and ends the lease there.
+        self._answering: set[tuple[str, int]] = set()
         #: What is under way: actions by operation and fence, the reading of lists by provider.
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         #: Providers whose list is being read; each takes one slot.
@@ -302,13 +304,12 @@ class Worker:
         self._tasks[key] = self._supervisor.start(f"action:{op.operation_id}", self._run_action(claim))
 
     async def _run_action(self, claim: Claim) -> None:
-        op, holds_slot = claim.operation, True
+        op, key = claim.operation, (claim.operation.operation_id, claim.fence)
 
         def leave_slot() -> None:
             # What was answered may wait for company on its way to the file: others can be asked meanwhile.
-            nonlocal holds_slot
-            if holds_slot:
-                holds_slot = False
+            if key not in self._answering:
+                self._answering.add(key)
                 self._slots[op.provider] -= 1
                 self._freed(op)
 
@@ -327,9 +328,10 @@ class Worker:
             self._log.exception("action_failed", operation_id=op.operation_id, trace_id=op.trace_id)
             await self._tell_own_fault(act, op)
         finally:
-            del self._running[op.operation_id, claim.fence]
-            self._tasks.pop((op.operation_id, claim.fence), None)
+            del self._running[key]
+            self._tasks.pop(key, None)
             leave_slot()
+            self._answering.discard(key)
             if op.state is State.RESULT_COLLECTING:
                 self._wake_now()  # transfers have a bound of their own
 
@@ -348,6 +350,8 @@ class Worker:
         except StoreError as fault:
             self._log.warning("leases_not_renewed", count=len(running), error=str(fault))
             return
+        # One that has answered meanwhile ended its lease itself; where it had lost it, its answer tells.
+        asking = self._running.keys() - self._answering
         for claim, is_kept in zip(running, kept, strict=True):
-            if not is_kept:
+            if not is_kept and (claim.operation.operation_id, claim.fence) in asking:
                 self._log.warning("lease_lost", operation_id=claim.operation.operation_id, fence=claim.fence)

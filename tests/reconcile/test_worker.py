@@ -282,6 +282,56 @@ async def test_a_row_that_is_leased_again_while_its_first_action_still_runs(
             assert (await ground.row(operation)).state == "observing"
 
 
+@pytest.mark.parametrize("has_heard", [True, False], ids=["and the action is over", "and the action has yet to hear"])
+async def test_a_lease_that_its_own_answer_ended_while_it_was_renewed_is_not_told_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_heard: bool
+) -> None:
+    """With thousands of jobs polled, some answer stands in the same batch as each renewal: nobody is needed for it."""
+    clock, renewed = HandClock(), asyncio.Event()
+    peer = Peer(create=no_keepalive(batch("in_progress", output=None)))
+    reads = Held(batch("in_progress", output=None))
+    peer.reads = [reads.answer]
+    async with serving(peer.app()) as url:
+        providers = {"openai": provider(f"{url}/v1")}
+        async with running(tmp_path / "state", providers=providers, clock=clock, worker=True) as ground:
+            on, worker, store = Bench(ground, peer), ground.daemon.worker, ground.daemon.store
+            operation = await ground.start()
+            keep, repeat = store.renew, store.repeat
+
+            async def is_answered() -> bool:
+                return on.lease(operation)[0] is None and not (has_heard and worker._running)
+
+            async def renews_late(renewals: Any) -> list[bool]:
+                reads.let_go()
+                await until(is_answered)
+                told = await keep(renewals)
+                renewed.set()
+                return told
+
+            async def tells_late(read: Any) -> bool:
+                told = await repeat(read)
+                await renewed.wait()
+                return told
+
+            async def is_observed() -> bool:
+                return (await ground.row(operation)).state == "observing" and not worker._running
+
+            await until(is_observed)
+            clock.set(ground.due_at(operation))
+            worker.wake(0)
+            await reads.arrived()
+            monkeypatch.setattr(store, "renew", renews_late)
+            if not has_heard:
+                monkeypatch.setattr(store, "repeat", tells_late)
+            clock.advance(RENEW_MS)
+            worker.wake(0)
+            async with asyncio.timeout(PATIENCE):
+                await renewed.wait()
+            await on.done()
+            assert on.told("lease_lost") == []
+            assert (worker._running, worker._answering) == ({}, set())
+
+
 # ---- faults of our own -----------------------------------------------------------------------------------------
 
 
