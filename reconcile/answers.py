@@ -66,11 +66,12 @@ def list_page(response: HttpResponse, key: str, *, page_size: int, known_as: Kno
     if response.status != 200:
         refusal = read_refusal(response, is_own_error=False)
         return refusal if isinstance(refusal, ReadFailed) else ReadFailed(refusal.error_class)
+    most = MAX_PAGE_SIZES * page_size
     try:
-        page = read_list_page(response.body, key, known_as)
+        page = read_list_page(response.body, key, known_as, most=most)
     except Unreadable:
         return ReadFailed("unreadable")
-    return ReadFailed("page_too_large") if page.count > MAX_PAGE_SIZES * page_size else page
+    return ReadFailed("page_too_large") if page.count > most else page
 
 
 def cancel_refusal(response: HttpResponse, *, is_own_error: bool) -> CancelAnswered:

@@ -18,7 +18,7 @@ from reconcile.read_json import SMALL, JsonValue, listing, read_object, read_val
 LONGEST: Final = 65_536
 #: Stands in the place of all entries where the rest of a page is parsed.
 _CUT: Final = 0
-_SPACE: Final = frozenset(" \t\n\r")
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 _COMMA: Final = re.compile(r"[ \t\n\r]*,[ \t\n\r]*(?=\{)")
 
 
@@ -46,36 +46,45 @@ class ListPage:
             self.known.append(known)
 
 
-def read_list_page(data: bytes, key: str, known_as: KnownAs) -> ListPage:
-    """The page whose entries are the array at `key`. Raises: Unreadable, as of the whole body."""
+def read_list_page(data: bytes, key: str, known_as: KnownAs, *, most: int) -> ListPage:
+    """The page whose entries are the array at `key`; those of a page of more than `most` are counted alone.
+
+    Raises: Unreadable, as of the whole body.
+    """
     if len(data) <= SMALL:  # a larger one is counted before anything of it is parsed
         try:
-            page = _cut(data.decode("utf-8"), key, known_as)
+            page = _cut(data.decode("utf-8"), key, known_as, most)
         except (Unreadable, UnicodeDecodeError):
             page = None  # nor is the whole to be read, and that says why
         if page is not None:
             return page
-    return _parse(data, key, known_as)
+    return _parse(data, key, known_as, most)
 
 
-def _parse(data: bytes, key: str, known_as: KnownAs) -> ListPage:
+def _parse(data: bytes, key: str, known_as: KnownAs, most: int) -> ListPage:
     body = read_object(data)
     entries = listing(body, key)
     if entries is None:
         raise Unreadable("no list of entries")
     page = ListPage(body)
+    if len(entries) > most:
+        page.count = len(entries)
+        return page
     for entry in entries:
         page.take(entry, json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode(), known_as)
     return page
 
 
-def _cut(text: str, key: str, known_as: KnownAs) -> ListPage | None:
-    """The page, where the first array in it is that of its entries and holds objects alone. Raises: Unreadable."""
+def _cut(text: str, key: str, known_as: KnownAs, most: int) -> ListPage | None:
+    """The page, where the first array in it is that of its entries and holds objects alone, no more than `most`.
+
+    Raises: Unreadable.
+    """
     begin = at = _past_space(text, text.find("[") + 1)
     page, between = ListPage(), ""
     if not text.startswith("{", at):
         return None
-    while True:
+    while page.count < most:
         end = text.find(between, at, at + LONGEST) + 1 if between else 0
         known = known_as(text[at:end].encode()) if end else None
         if known is not None:
@@ -87,13 +96,12 @@ def _cut(text: str, key: str, known_as: KnownAs) -> ListPage | None:
         page.take(entry, text[at:end].encode(), known_as)
         comma = _COMMA.match(text, end)
         if comma is None:
-            break
+            page.around = read_object((text[:begin] + str(_CUT) + text[_past_space(text, end) :]).encode())
+            return page if page.around.get(key) == [_CUT] else None
         between, at = f"}}{comma[0]}{{", comma.end()
-    page.around = read_object((text[:begin] + str(_CUT) + text[_past_space(text, end) :]).encode())
-    return page if page.around.get(key) == [_CUT] else None
+    return None
 
 
 def _past_space(text: str, at: int) -> int:
-    while text[at : at + 1] in _SPACE:
-        at += 1
-    return at
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()
