@@ -34,7 +34,6 @@ MAX_INTEGER: Final = 2**63 - 1
 #: The largest count that is believed. 10^9: arbitrary, far beyond 100,000 items; sums of such counts fit any column.
 MAX_COUNT: Final = 10**9
 
-_ESCAPE: Final = re.compile(rb"\\.?", re.DOTALL)
 #: Where none is escaped. Possessive, and an open string runs to the end: nothing is searched twice.
 _STRING: Final = re.compile(rb'"[^"]*+(?:"|\Z)')
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -162,11 +161,11 @@ def listing(obj: Mapping[str, JsonValue], key: str) -> list[JsonValue] | None:
 def _structure(data: bytes) -> bytes:
     """Its brackets, colons and commas, strings left out; in text that is no JSON at least those that a parser comes to.
 
-    A backslash stands in strings alone, or the parser comes no further; no quote is escaped once each is gone with what
-    follows it. Most strings are `""` then, and no pattern is searched for.
+    A backslash stands in strings alone, or the parser comes no further; once the escaped ones are gone, each that is
+    left before a quote escapes it. Most strings are `""` then, and no pattern is searched for.
     """
     if b"\\" in data:
-        data = _ESCAPE.sub(b"", data)
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     structure = data.translate(None, _NOT_STRUCTURE).replace(b'""', b"")
     return _STRING.sub(b"", structure) if b'"' in structure else structure
 

@@ -218,3 +218,11 @@ def test_a_document_of_too_many_values_is_refused_before_it_costs_memory() -> No
 def test_commas_and_brackets_in_a_long_text_are_no_values() -> None:
     text = "[{," * (MAX_VALUES + 1)
     assert read_json(json.dumps([text]).encode()) == [text]
+
+
+@pytest.mark.parametrize("before", ["", "\\", "\\\\", '"', '\\"', '"\\', "\n", "[\\"])
+def test_where_a_string_ends_tells_brackets_in_it_from_depth(before: str) -> None:
+    in_strings = [before, "[" * (MAX_DEPTH + 1), before]
+    assert read_json(json.dumps(in_strings).encode()) == in_strings
+    with pytest.raises(Unreadable, match="nested deeper"):
+        read_json(f"[{json.dumps(before)},{'[' * MAX_DEPTH}{']' * MAX_DEPTH}]".encode())
