@@ -16,8 +16,8 @@ from reconcile.read_json import SMALL, JsonValue, listing, read_object, read_val
 #: Characters in which the end of an entry is sought. 65,536: arbitrary, far beyond the few KiB of a job. To seek
 #: each through a whole page would stop the event loop for seconds, where somebody sets them apart so.
 LONGEST: Final = 65_536
-#: Stands in the place of all entries where the rest of a page is parsed.
-_CUT: Final = 0
+#: Stands in the place of all entries where the rest of a page is parsed; a page that holds it otherwise is not cut.
+_CUT: Final = "all the entries"
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _COMMA: Final = re.compile(r"[ \t\n\r]*,[ \t\n\r]*(?=\{)")
 
@@ -96,10 +96,19 @@ def _cut(text: str, key: str, known_as: KnownAs, most: int) -> ListPage | None:
         page.take(entry, text[at:end].encode(), known_as)
         comma = _COMMA.match(text, end)
         if comma is None:
-            page.around = read_object((text[:begin] + str(_CUT) + text[_past_space(text, end) :]).encode())
-            return page if page.around.get(key) == [_CUT] else None
+            around = _around(text[:begin], text[_past_space(text, end) :], key)
+            page.around = around or {}
+            return None if around is None else page
         between, at = f"}}{comma[0]}{{", comma.end()
     return None
+
+
+def _around(before: str, behind: str, key: str) -> dict[str, JsonValue] | None:
+    """The rest of a page, where what stood between the two was the array at `key`, not one below. Raises: Unreadable."""
+    if any("\\" in part or _CUT in part for part in (before, behind)):  # an escape could spell it as well
+        return None
+    body = read_object(f'{before}"{_CUT}"{behind}'.encode())
+    return body if body.get(key) == [_CUT] else None
 
 
 def _past_space(text: str, at: int) -> int:

@@ -67,6 +67,13 @@ def test_an_entry_is_given_as_it_is_written() -> None:
     assert [text for _, text in read.entries] == [b'{"id" : "a"}', b'{"id":"b", "x":[{},{}]}']
 
 
+@pytest.mark.parametrize("data", [[0], [False], ["all the entries"], ["\\u0061ll the entries"], []])
+def test_a_list_that_stands_before_that_of_the_entries_is_none_of_them(data: list[Any]) -> None:
+    text = json.dumps({"before": {"data": [{"id": "a"}]}, "data": data}).replace("\\\\", "\\").encode()
+    read = read_list_page(text, "data", unknown, most=MOST)
+    assert [entry for entry, _ in read.entries] == json.loads(text)["data"]
+
+
 def test_a_long_entry_is_known_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_page, "LONGEST", 20)
     text = page({"id": "a"}, {"id": "b", "note": "longer than that"}, {"id": "c"})
