@@ -104,7 +104,7 @@ def _cut(text: str, key: str, known_as: KnownAs, most: int) -> ListPage | None:
 
 
 def _around(before: str, behind: str, key: str) -> dict[str, JsonValue] | None:
-    """The rest of a page, where what stood between the two was the array at `key`, not one below. Raises: Unreadable."""
+    """The rest of a page, where what stood between the two was the array at `key`, and no other. Raises: Unreadable."""
     if any("\\" in part or _CUT in part for part in (before, behind)):  # an escape could spell it as well
         return None
     body = read_object(f'{before}"{_CUT}"{behind}'.encode())

@@ -127,6 +127,9 @@ def test_what_is_no_json_that_we_accept_is_refused_whole(text: bytes) -> None:
         b'{"other":[{"id":"x"},{"id":"y"}],"data":[]}',
         b'{"other":{"data":[{"id":"x"}]},"data":[{"id":"a"},{"id":"b"}]}',
         b'{"note":"[{},{}]","data":[{"id":"a"}]}',
+        b'{"other":[{"id":"x"}],"data":[0]}',
+        b'{"other":[{"id":"x"}],"data":[false]}',
+        b'{"other":{"data":[{"id":"x"}]},"data":[0.0]}',
     ],
 )
 def test_other_arrays_are_not_taken_for_the_list(text: bytes) -> None:
