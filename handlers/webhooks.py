@@ -26,7 +26,7 @@ from reconcile.signatures import SCHEMES, Key
 BODY_SECONDS: Final = 10
 #: Bytes of ids that one log line names at most. 32 KiB: journald takes lines of 48 KiB (its LineMax), and what stands
 #: there beside them is short.
-IDS_A_LINE: Final = 32_768
+ID_BYTES_A_LINE: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _in_lines(ids: Sequence[str]) -> Iterator[list[str]]:
     length = 0
     for name in ids:
         size = len(json.dumps(name)) + len(", ")
-        if line and length + size > IDS_A_LINE:
+        if line and length + size > ID_BYTES_A_LINE:
             yield line
             line, length = [], 0
         line.append(name)

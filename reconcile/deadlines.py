@@ -14,7 +14,7 @@ def at_start(created_at: UnixMs, *, create_ms: int, result_ms: int | None) -> De
 def on_entry(op: Operation, state: State, contract: Contract, now: UnixMs) -> Deadlines:
     """`op.deadlines` with what entering `state` adds, and without those that only the state left behind needed."""
     kept = op.deadlines
-    if not kept.input is kept.collect is kept.attention is None:
+    if (kept.input, kept.collect, kept.attention) != (None, None, None):
         kept = replace(kept, input=None, collect=None, attention=None)
     match state:
         case State.ACCEPTED if kept.result is None:

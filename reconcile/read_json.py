@@ -23,12 +23,12 @@ MAX_DEPTH: Final = 64
 MAX_NUMBER_LENGTH: Final = 32
 #: Characters in an id. 512: arbitrary; the longest documented ones (full resource names) have about 200.
 MAX_ID_LENGTH: Final = 512
-#: What a signed 64-bit column holds (SQLite, PostgreSQL).
 #: Values in one document. 10^6: a start of 50,000 items has fewer. Each costs up to 64 bytes once it is parsed, so
 #: that sixty megabytes of `[],` would cost more than a gigabyte.
 MAX_VALUES: Final = 1_000_000
 #: Bytes up to which no document can hold so many values, and counting them would be wasted.
 SMALL: Final = MAX_VALUES
+#: What a signed 64-bit column holds (SQLite, PostgreSQL).
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
 #: The largest count that is believed. 10^9: arbitrary, far beyond 100,000 items; sums of such counts fit any column.
