@@ -62,7 +62,11 @@ class Rooms:
 
 
 class Act:
-    """One action on one leased row. `on_asked` is told once the provider is asked nothing more under this lease."""
+    """One action on one leased row.
+
+    `on_asked` is told once the provider is asked nothing more under this lease, and what it sent as a result is in its
+    file: bodies that wait for a slow disk are no more than may be asked for at once.
+    """
 
     def __init__(
         self, peer: Peer, claim: Claim, rooms: Rooms, *, owner: str, on_asked: Callable[[], None] = lambda: None
@@ -289,13 +293,13 @@ class Act:
 
     async def _answer(self, op: Operation, evidence: Evidence, *exchanges: Exchange, holds: bool = False) -> Change:
         claim = self._claim
-        if not holds:
-            self._on_asked()
         if isinstance(evidence, ReadFailed | JobGone):
             self._tell_failed_read(op, evidence.error_class, exchanges[-1])
         seen = observation_of(evidence)
         if seen is not None and any(ref.name == INLINE for ref in seen.results):
             await self._keep_inline(op, exchanges[-1])
+        if not holds:
+            self._on_asked()
         return await self._ingest.answer(
             op,
             evidence,

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -19,10 +19,11 @@ from aiohttp import web
 from daemon.logs import make_log
 from reconcile.errors import StoreBusy
 from reconcile.evidence import CancelAnswer, CancelAnswered, CancelAsked, DeadlinePassed, JobGone, JobRead, ReadFailed
+from reconcile.files import FileWriter, Written
 from reconcile.leases import LEASE_MS, RENEW_MS
 from reconcile.limits import Pause
 from reconcile.model import ResultRef
-from reconcile.provider import HttpResponse, Item, Step
+from reconcile.provider import INLINE, HttpResponse, Item, Step
 from reconcile.providers.openai_batch.adapter import OpenAIBatch
 from reconcile.redact import Redactor
 from reconcile.states import State
@@ -564,6 +565,49 @@ async def test_what_was_answered_holds_no_slot_on_its_way_to_the_file(
             ground.daemon.worker.wake(0)
             await worker
             assert ground.rows("SELECT count(*) FROM schedule WHERE lease_owner IS NOT NULL OR reads = 0") == [(0,)]
+
+
+class Inlined(OpenAIBatch):
+    """An adapter whose jobs bear their results themselves."""
+
+    def read_status(self, response: HttpResponse) -> JobRead | JobGone | ReadFailed:
+        read = super().read_status(response)
+        assert isinstance(read, JobRead)
+        return replace(read, observation=replace(read.observation, results=(ResultRef(INLINE, "whole"),)))
+
+
+async def test_a_body_that_is_on_its_way_to_a_file_of_its_own_holds_its_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be as large as an answer can be: on a slow disk no more of them are held than are asked for at once."""
+    reads = Held(batch("in_progress", output=None), held=0)
+    async with serving(Peer(reads=[reads.answer]).app()) as url:
+        providers = {"openai": provider(f"{url}/v1", limits={"concurrency": 1})}
+        async with running(tmp_path / "state", providers=providers) as ground:
+            worker, gate, kept = ground.daemon.worker, asyncio.Event(), asyncio.Event()
+            peer = worker._peers["openai"]
+            peer.provider = Inlined(peer.provider.contract)
+            finish = FileWriter.finish
+
+            async def finish_late(writer: FileWriter) -> Written:
+                kept.set()
+                await gate.wait()
+                return await finish(writer)
+
+            jobs = [await ground.operation("observing", f"batch_{n}") for n in range(2)]
+            monkeypatch.setattr(FileWriter, "finish", finish_late)
+            ground.clock.set(max(ground.due_at(job) for job in jobs) + 1_000)
+            stop = asyncio.Event()
+            task = asyncio.create_task(worker.run(stop))
+            async with asyncio.timeout(PATIENCE):
+                await kept.wait()
+            assert worker._room(peer, ground.clock.now()) == 0
+            gate.set()
+            ground.clock.advance(1_000)  # the rate lets one leave in a second
+            await reads.arrived(2)
+            stop.set()
+            worker.wake(0)
+            await task
 
 
 async def test_a_cancel_leaves_while_results_drip_in_every_slot_that_they_may_take(tmp_path: Path) -> None:
