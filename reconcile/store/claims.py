@@ -23,7 +23,10 @@ MAX_OVERDUE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One leased row: what to act on, the fence its answer must bear, and what stood open before."""
+    """One leased row: what to act on, the fence its answer must bear, and what stood open before.
+
+    An operation that is being observed comes without its request and what was expected: its job is only read.
+    """
 
     operation: Operation
     fence: int

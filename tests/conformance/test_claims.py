@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from reconcile.evidence import CancelAnswer, CancelAnswered, ReadFailed
 from reconcile.model import Deadlines
-from reconcile.states import Priority, State
+from reconcile.states import ACTIONS, Priority, State
 from reconcile.store.claims import COMPANY_MS, Claimed, ClaimWish, Renewal
 from tests.conformance.owner import Owner, Place, killed, together
 from tests.conformance.record import check_record, everything
@@ -149,12 +150,14 @@ async def test_one_provider_s_flood_takes_no_room_of_another(place: Place) -> No
         assert Counter(claim.operation.provider for claim in claimed.claims) == {"test": 2, "other": 1}
 
 
-async def test_a_claim_bears_what_was_asked_for(place: Place) -> None:
+@pytest.mark.parametrize("state", [state for state, action in ACTIONS.items() if action is not None])
+async def test_a_claim_bears_what_was_asked_for_but_where_a_job_is_only_read(place: Place, state: State) -> None:
+    asked: dict[str, Any] = {"request": {"endpoint": "/v1/é"}, "expect": {"items": 3}}
     async with place.opened() as owner:
-        op = operation(1, request={"endpoint": "/v1/é"}, expect={"items": 3}, labels={"team": "a"})
-        await owner.start(op)
+        await owner.start(operation(1, state=state, labels={"team": "a"}, **asked))
         claim = await owner.claim_one()
-        assert (claim.operation.request, claim.operation.expect) == ({"endpoint": "/v1/é"}, {"items": 3})
+        borne = {"request": claim.operation.request, "expect": claim.operation.expect}
+        assert borne == ({"request": {}, "expect": {}} if state is State.OBSERVING else asked)
         assert claim.operation.labels == {"team": "a"}
         assert claim.fence == claim.operation.schedule.fence == 1
 
