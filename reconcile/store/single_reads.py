@@ -13,8 +13,7 @@ from reconcile.errors import StoreError
 from reconcile.store import rows
 from reconcile.store.reading import Reader
 
-#: Rows that one read takes at most. 64: arbitrary; between two rows SQLite's thread waits for the interpreter's lock,
-#: and the first who asked waits for the last row.
+#: Rows that one read takes at most. 64: arbitrary; the first who asked waits for the last row.
 MOST: Final = 64
 _SELECT: Final = rows.SELECT_AS_ONE + "WHERE o.operation_id IN (SELECT value FROM json_each(?))"
 _ID: Final = rows.COLUMNS.index("operation_id")
