@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench real-peers crowd faults systemd clean
+.PHONY: demo test lint simulate bench real-peers crowd faults systemd clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/reconciled demo
@@ -21,6 +21,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+# Random worlds on every core: SEEDS of them, about 25 operations each (4000: a hundred thousand). tests/simulation/README.md.
+simulate: $(VENV)/.dev
+	$(BIN)/python -m tests.simulation.run $(SEEDS)
 
 # What it costs, beside a floor from the same run; needs wrk and a C compiler; see benchmarks/README.md.
 bench: $(VENV)/.dev

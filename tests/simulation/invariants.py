@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from reconcile.chain import ChainedRow
@@ -412,19 +413,21 @@ def n29_callbacks_tell_what_was_kept(view: View) -> Iterator[str]:
         if not got.is_signed:
             yield f"{got.event_id} was not signed by every secret, at the time of its attempt"
     for op in view.operations:
-        yield from _told_of(view, op)
+        yield from told_of(view, op)
     for row in view.deliveries:
         if row["state"] == "delivered" and not view.world.receiver.effects.get(row["delivery_id"]):
             yield f"{row['delivery_id']} counts as delivered, and nobody took it"
-        if row["state"] == "exhausted" and f"callback_exhausted.{_of(view, row)}" not in _notices(view):
+        if row["state"] == "exhausted" and f"callback_exhausted.{owner_of(view, row)}" not in notices(view):
             yield f"{row['delivery_id']} was given up, and nobody is told"
 
 
-def _told_of(view: View, op: Row) -> Iterator[str]:
+def told_of(view: View, op: Row) -> Iterator[str]:
     """One delivery for each question that was not only passed, and one for the end, with the body of that state."""
     asks_or_ends = {state.value for state in TERMINAL} | set(REASON_OF)
-    entered = [row for row in facts(view, op) if row["kind"] == "move" and row["to_state"] in asks_or_ends]
-    moved = [(row["to_state"], row["at"]) for row in entered if not row["facts"].get("passing")]
+    walked = [row for row in facts(view, op) if row["kind"] == "move" and not row["facts"].get("passing")]
+    moved = Counter((row["to_state"], row["at"]) for row in walked if row["to_state"] in asks_or_ends)
+    # A question that the same decision left again was asked of nobody.
+    left = Counter((one["to_state"], one["at"]) for one, two in pairwise(walked) if one["at"] == two["at"])
     told = []
     for row in view.deliveries:
         if row["operation_key"] == op["key"]:
@@ -435,15 +438,15 @@ def _told_of(view: View, op: Row) -> Iterator[str]:
                 yield f"{row['delivery_id']} is a {row['type']} of {body['data']['state']}"
             if body["data"]["operation_id"] != op["operation_id"] or body["type"] != row["type"]:
                 yield f"{row['delivery_id']} of {op['operation_id']} speaks of something else"
-    if sorted(told) != sorted(moved):
-        yield f"{op['operation_id']} came to {moved}, and callbacks are told {told}"
+    if Counter(told) - moved or moved - left - Counter(told):
+        yield f"{op['operation_id']} came to {sorted(moved)}, and callbacks are told {told}"
 
 
-def _of(view: View, row: Row) -> str:
+def owner_of(view: View, row: Row) -> str:
     return next(str(op["operation_id"]) for op in view.operations if op["key"] == row["operation_key"])
 
 
-def _notices(view: View) -> set[str]:
+def notices(view: View) -> set[str]:
     return {row["notice_id"] for row in view.notices if row["acknowledged_at"] is None}
 
 

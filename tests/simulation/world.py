@@ -139,7 +139,7 @@ class SimWorld:
         until: "Callable[[Process], Coroutine[Any, Any, None]] | None" = None,
     ) -> Life:
         """Run the next life up to `until` (the end of the story), or up to the crash point if that comes first."""
-        process = Process(self, point, opener, until or story_ends)
+        process = self.process(point, opener, until or story_ends)
         self.lives.append(process.life)
         try:
             process.loop.run_until_complete(process.main())
@@ -153,6 +153,12 @@ class SimWorld:
             self.time += DOWN_SECONDS
             self.provider.break_off(self.now_ms)
         return process.life
+
+    def process(
+        self, point: CrashPoint, opener: Opener, until: "Callable[[Process], Coroutine[Any, Any, None]]"
+    ) -> "Process":
+        """The next life's."""
+        return Process(self, point, opener, until)
 
     @property
     def now_ms(self) -> int:
