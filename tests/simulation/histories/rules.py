@@ -624,6 +624,23 @@ def n21_a_good_read_resets_the_budget(seen: Seen) -> Iterator[str]:
                 yield f"{op['operation_id']}: {row['reason']}, and those at {answered} were answered well"
 
 
+def n21_a_good_read_leaves_no_errors(seen: Seen) -> Iterator[str]:
+    """After a read that was surely answered well the row counts no error, as its next request finds it."""
+    if seen.world.jumped:
+        return
+    for trace_id, sends in seen.sends.items():
+        good = {(a.at_ms, a.path) for a in seen.arrivals.get(trace_id, ()) if _shows(a, 0)}
+        good -= {(s.at_ms, s.path) for s in sends if s.fault}  # aiohttp may have sent it once more, and been refused
+        for one, two in itertools.pairwise(sends):
+            if one.life != two.life or "/job_" not in one.path or (one.at_ms, one.path) not in good:
+                continue
+            if any(one.at_ms <= at <= two.at_ms and host == one.host for at, host in seen.world.refused):
+                continue  # a read that never left is an error too
+            stood = [send.row["state"] if send.row is not None else "" for send in (one, two)]
+            if two.row is not None and one.method == "GET" and set(stood) <= _POLLED and two.row["errors"]:
+                yield f"{two.row['operation_id']} was read well at {one.at_ms} and counted {two.row['errors']} errors"
+
+
 def n19_an_event_finds_its_operation(seen: Seen) -> Iterator[str]:
     """What was told of a job stands with the operation that holds it, also where it came before the job was known."""
     holders = {(op["provider"], op["remote_job_id"]): op for op in seen.view.operations if op["state"] not in _GIVEN_UP}
@@ -751,6 +768,7 @@ RULES: Final[Mapping[str, Callable[[Seen], Iterator[str]]]] = {
     "N19": n19_an_event_finds_its_operation,
     "N19 (rings)": n19_a_ring_is_answered,
     "N21 (budget)": n21_a_good_read_resets_the_budget,
+    "N21 (errors)": n21_a_good_read_leaves_no_errors,
     "N22": n22_a_deadline_is_a_wall_clock,
     "N22 (last read)": n22_after_one_last_read,
     "N23": n23_something_always_comes_next,

@@ -164,6 +164,8 @@ class HistoryWorld(SimWorld):
         self.sends: list[Send] = []
         #: (when, provider) of each webhook that was sent to the daemon.
         self.rings: list[tuple[int, str]] = []
+        #: (when, host) of each connection that was refused: what was to be sent over it never left.
+        self.refused: list[tuple[int, str]] = []
         #: Hosts that the daemon wanted to reach and nobody named.
         self.strangers: list[str] = []
         self.watches: dict[str, Watch] = {}
@@ -301,6 +303,8 @@ class HistoryWorld(SimWorld):
         fault: Fault | None = self._dice.pick(NETWORK) if is_bad else None
         if fault is not None and host == receiver.ADDRESS:
             fault = LOST_ANSWER  # late on its way there, its signature would be stale
+        if fault is not None and fault.refuse and not head:
+            self.refused.append((process.outside.now(), host))
         if host == DAEMON and head.startswith(b"POST /webhooks/"):
             self.rings.append((process.outside.now(), head.split(b" ", 2)[1].decode().rpartition("/")[2]))
         elif host.startswith("p-") and head:
@@ -365,10 +369,12 @@ class HistoryWorld(SimWorld):
 
 #: Hosts that are no provider's and may be reached all the same.
 KNOWN: Final = frozenset({DAEMON, receiver.ADDRESS, receiver.HOST})
-_COMMITTED_NAMES: Final = ("operation_id", "provider", "state", "token", "job", "mark_at", "lease_until", "deadline_at")
+_COMMITTED_NAMES: Final = (
+    "operation_id", "provider", "state", "token", "job", "mark_at", "lease_until", "deadline_at", "errors",
+)  # fmt: skip
 _COMMITTED: Final = (
-    "SELECT o.operation_id, o.provider, o.state, o.token, o.remote_job_id, s.mark_at, s.lease_until, s.deadline_at"
-    " FROM operations o LEFT JOIN schedule s ON s.key = o.key WHERE o.trace_id = ?"
+    "SELECT o.operation_id, o.provider, o.state, o.token, o.remote_job_id, s.mark_at, s.lease_until, s.deadline_at,"
+    " s.errors FROM operations o LEFT JOIN schedule s ON s.key = o.key WHERE o.trace_id = ?"
 )
 EPOCH: Final = 1_800_000_000_000
 
