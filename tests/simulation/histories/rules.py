@@ -163,6 +163,51 @@ def n3_one_job(seen: Seen) -> Iterator[str]:
                 yield f"{sent} creates of {op['operation_id']} may have made a job, {leave} re-sends were allowed"
 
 
+def n3_two_jobs_are_told(seen: Seen) -> Iterator[str]:
+    """Where two jobs of one operation were surely heard of, both stand in its record and somebody is told (B4)."""
+    if seen.world.jumped:
+        return
+    for op in seen.view.operations:
+        jobs = seen.jobs.get(op["trace_id"], [])
+        heard = _heard_of(seen, op, jobs) if len(jobs) > 1 else set()
+        if len(heard) < 2:
+            continue
+        rows = facts(seen.view, op)
+        record = [op["remote_job_id"], *op["living"].get("candidates", ()), *(f"{row['facts']}" for row in rows)]
+        unnamed = [job for job in sorted(heard) if not any(job in words for words in record if words)]
+        is_told = any(row["kind"] == "contradiction" or row["to_state"] in _MANY_JOBS_ARE_TOLD for row in rows)
+        if unnamed or not is_told:
+            yield f"{op['operation_id']} has the jobs {sorted(heard)}, which were answered; unnamed: {unnamed}"
+
+
+#: Where a person is asked which of several jobs it is.
+_MANY_JOBS_ARE_TOLD: Final = frozenset({"contract_violation", "create_unresolved"})
+#: How long an answer may take and be kept, ms: longer than any that is not late by its network.
+_KEPT_MS: Final = 5_000
+
+
+def _heard_of(seen: Seen, op: Row, jobs: list[TrueJob]) -> set[str]:
+    """The jobs that a create or a look-up was surely answered with, in a life that went on long enough to keep it."""
+    late_ms = seen.wish(op).script.shown_after_ms
+    births = [life.began_ms for life in seen.world.lives]
+    births += [] if seen.at_the_end else [seen.world.now_ms]
+    sends = seen.sends.get(op["trace_id"], ())
+    asked = Counter((s.at_ms, s.method, s.path) for s in sends)
+    spoiled = {(s.at_ms, s.method, s.path) for s in sends if s.fault}
+    heard: set[str] = set()
+    for arrival in seen.arrivals.get(op["trace_id"], ()):
+        at, request = arrival.at_ms, (arrival.at_ms, arrival.method, arrival.path)
+        is_cut_off = any(at < birth <= at + _KEPT_MS for birth in births)
+        is_clear = asked[request] == 1 and request not in spoiled  # of two in one moment either may be the spoiled one
+        if arrival.path != "/v1/jobs" or not _shows(arrival, 0) or not is_clear or is_cut_off:
+            continue
+        if arrival.is_create:
+            heard |= {job.id for job in jobs if job.created_ms == at}
+        else:
+            heard |= {job.id for job in jobs if job.created_ms + late_ms <= at}
+    return heard
+
+
 def _was_told_of(seen: Seen, op: Row, jobs: list[TrueJob]) -> bool:
     """A liar's second job is told once both ids were surely heard of. What nobody heard is not known."""
     heard = [row for row in moves(seen.view, op) if row["to_state"] in ("contract_violation", "create_unresolved")]
@@ -749,6 +794,7 @@ RULES: Final[Mapping[str, Callable[[Seen], Iterator[str]]]] = {
     "N1": n1_a_row_before_each_send,
     "N2": n2_creates_are_equal,
     "N3": n3_one_job,
+    "N3 (told)": n3_two_jobs_are_told,
     "N4": n4_names_differ,
     "N5": n5_a_job_id_is_written_once,
     "N6": n6_a_refusal_is_the_end,

@@ -172,6 +172,8 @@ class HistoryWorld(SimWorld):
         #: (what befell, the state of the operation that it befell).
         self.ledger: Counter[tuple[str, str]] = Counter()
         self.jumped = False
+        #: In a history told by hand: what befalls a request beside what is drawn.
+        self.told_fault: Callable[[str, bytes], Fault | None] = lambda _host, _head: None
         self._wall_offset_ms = 0
         self._dice = Draws(f"faults/{plan.seed}")
         self._opener = opener
@@ -300,7 +302,7 @@ class HistoryWorld(SimWorld):
         process = self._process
         assert process is not None
         is_bad = self.is_bad and self._dice.chance(self.plan.badness / 2)
-        fault: Fault | None = self._dice.pick(NETWORK) if is_bad else None
+        fault: Fault | None = self._dice.pick(NETWORK) if is_bad else self.told_fault(host, head)
         if fault is not None and host == receiver.ADDRESS:
             fault = LOST_ANSWER  # late on its way there, its signature would be stale
         if fault is not None and fault.refuse and not head:

@@ -1,0 +1,85 @@
+"""Histories told by hand under the rules of random worlds: what seeds come upon too seldom.
+
+A world of one declared provider and a plan written down here in place of a drawn one; its faults befall the requests
+that are named. Each rule of `histories/rules.py` is run after each crash and at the end.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.histories.rules import check
+from tests.simulation.histories.scripts import Doom, Plan, Script, Wish
+from tests.simulation.histories.world import HistoryWorld, host_of
+from tests.simulation.transports import LOST_ANSWER, Fault
+from tests.simulation.view import View, load, moves
+
+Befalls = Callable[[str, bytes], Fault | None]
+
+
+def wish(provider: str, script: Script, **more: Any) -> Wish:
+    """Somebody who starts one operation at once; nobody answers a question of it where `thinks` is not given."""
+    body = {
+        "provider": provider,
+        "caller": "simulation",
+        "request": {"script": script.name},
+        "expect": {"items": [f"w0-{n}" for n in range(script.items)]},
+        "create_within": "120s",
+        "result_within": "160s",
+    }
+    return Wish(0, provider, script, 0.0, body, **{"thinks": None, **more})
+
+
+def nothing(_host: str, _head: bytes) -> Fault | None:
+    """A good network."""
+    return None
+
+
+def told(
+    folder: Path, one: Wish, *dooms: Doom, befalls: Befalls = nothing, is_down: tuple[float, float] | None = None
+) -> tuple[HistoryWorld, View]:
+    """The world of that wish, told to its end; its provider is down between these two seconds."""
+    outages = [(one.provider, *is_down)] if is_down is not None else []
+    world = HistoryWorld(folder, Plan(0, [one.provider], [one], dooms, outages=outages))
+    world.told_fault = befalls
+    found: list[str] = []
+    world.run(lambda world: found.extend(check(world, at_the_end=False)))
+    assert [*found, *check(world, at_the_end=True)] == []
+    return world, load(world)
+
+
+def first(provider: str, method: bytes, ends: bytes, *faults: Fault) -> Befalls:
+    """What befalls the first requests to that provider whose line is such."""
+    left = list(faults)
+
+    def befalls(host: str, head: bytes) -> Fault | None:
+        verb, _, rest = head.partition(b" ")
+        is_it = host == host_of(provider) and verb == method and rest.partition(b" ")[0].endswith(ends)
+        return left.pop() if left and is_it else None
+
+    return befalls
+
+
+def test_a_second_job_that_shows_late_stops_everything_and_both_are_told(folder: Path) -> None:
+    """B4, N31: the first create was taken for absent and had arrived; late webhooks ring, and nothing is read."""
+    script = Script("s0", runs_ms=30_000, shown_after_ms=20_000, tells="late")
+    lost = first("resender", b"POST", b"/v1/jobs", LOST_ANSWER)
+    world, view = told(folder, wish("resender", script), befalls=lost)
+    (op,) = view.operations
+    walk = [row["to_state"] for row in moves(view, op)]
+    assert walk[-3:] == ["result_collecting", "contract_violation", "abandoned"]
+    lost_job, held_job = world.accounts["resender"].jobs
+    assert (op["remote_job_id"], op["living"]["candidates"]) == (held_job, [lost_job])
+    entered = next(row["at"] for row in moves(view, op) if row["to_state"] == "contract_violation")
+    assert [at for at, _ in world.rings if at > entered]
+    assert not [send for send in world.sends if send.at_ms > entered + 1_000]
+
+
+def test_two_jobs_that_one_look_up_shows_are_both_told_and_neither_is_taken(folder: Path) -> None:
+    """B4, N3: both creates arrived and neither was answered; by the time that the account is read again both show."""
+    script = Script("s0", runs_ms=30_000, shown_after_ms=20_000)
+    lost = first("resender", b"POST", b"/v1/jobs", LOST_ANSWER, LOST_ANSWER)
+    world, view = told(folder, wish("resender", script), befalls=lost, is_down=(14.0, 40.0))
+    (op,) = view.operations
+    assert [row["to_state"] for row in moves(view, op)][-2:] == ["contract_violation", "abandoned"]
+    assert (op["remote_job_id"], sorted(op["living"]["candidates"])) == (None, sorted(world.accounts["resender"].jobs))
