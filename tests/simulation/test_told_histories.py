@@ -6,15 +6,24 @@ that are named. Each rule of `histories/rules.py` is run after each crash and at
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import pytest
 
 from tests.simulation.histories.rules import check
 from tests.simulation.histories.scripts import Doom, Plan, Script, Wish
 from tests.simulation.histories.world import HistoryWorld, host_of
-from tests.simulation.transports import LOST_ANSWER, Fault
+from tests.simulation.transports import LOST_ANSWER, LOST_REQUEST, Fault
 from tests.simulation.view import View, load, moves
 
 Befalls = Callable[[str, bytes], Fault | None]
+#: What may befall a request whose answer is not read, by name: only the second of them never arrives.
+UNANSWERED: Final = {
+    "lost": LOST_ANSWER,
+    "never arrived": LOST_REQUEST,
+    "cut": Fault(answer_bytes=30),
+    "late": Fault(answer_delay=70),
+}
 
 
 def wish(provider: str, script: Script, **more: Any) -> Wish:
@@ -83,3 +92,29 @@ def test_two_jobs_that_one_look_up_shows_are_both_told_and_neither_is_taken(fold
     (op,) = view.operations
     assert [row["to_state"] for row in moves(view, op)][-2:] == ["contract_violation", "abandoned"]
     assert (op["remote_job_id"], sorted(op["living"]["candidates"])) == (None, sorted(world.accounts["resender"].jobs))
+
+
+@pytest.mark.parametrize("fate", UNANSWERED)
+def test_an_input_whose_answer_is_lost_is_not_sent_again(folder: Path, fate: str) -> None:
+    """One read shows whether the job went on; where it did not, a person is asked, who may give it again."""
+    lost = first("neither", b"POST", b"/input", UNANSWERED[fate])
+    one = wish("neither", Script("s0", asks_after_ms=1_000), thinks=2.0)
+    world, view = told(folder, one, befalls=lost)
+    (op,) = view.operations
+    assert op["state"] == "succeeded"
+    walk = [row["to_state"] for row in moves(view, op)]
+    assert walk.count("input_given") == (2 if fate == "never arrived" else 1)
+    assert sum(world.accounts["neither"].inputs.values()) == 1
+
+
+@pytest.mark.parametrize("edge", ["before", "after", "lost", "kept"])
+def test_an_input_is_not_sent_twice_whatever_commit_the_process_dies_at(folder: Path, edge: str) -> None:
+    one = wish("neither", Script("s0", asks_after_ms=1_000), thinks=2.0)
+    undisturbed, _ = told(folder / "undisturbed", one)
+    commits = undisturbed.lives[0].commits
+    given = 0
+    for n in range(1, commits + 1):
+        world, _ = told(folder / str(n), one, Doom(commit=(n, edge)))
+        assert len(world.lives) == 2
+        given += sum(world.accounts["neither"].inputs.values())
+    assert given > commits // 2  # else nothing was shown: where its create was cut off, no job ever asks

@@ -34,8 +34,9 @@ class Told:
     inputs_asked: int = 0
     #: By consumer: the statuses of its claims, without a key.
     claims: dict[str, list[int]] = field(default_factory=dict)
-    #: Inputs that were taken with a 202.
+    #: Inputs that were taken with a 202; and refused with a 409.
     inputs: int = 0
+    inputs_refused: int = 0
     #: Answers that a healthy daemon never gives.
     surprises: list[str] = field(default_factory=list)
     #: What a person still does; kept over crashes.
@@ -184,6 +185,7 @@ class Customer:
         if answer.status in (202, 409):
             self.told.decided += answer.status == 202
             self.told.inputs += answer.status == 202
+            self.told.inputs_refused += answer.status == 409
         elif answer.status != 503:
             self.told.surprises.append(f"input: {answer.status}")
 
