@@ -191,21 +191,25 @@ def _heard_of(seen: Seen, op: Row, jobs: list[TrueJob]) -> set[str]:
     late_ms = seen.wish(op).script.shown_after_ms
     births = [life.began_ms for life in seen.world.lives]
     births += [] if seen.at_the_end else [seen.world.now_ms]
-    sends = seen.sends.get(op["trace_id"], ())
-    asked = Counter((s.at_ms, s.method, s.path) for s in sends)
-    spoiled = {(s.at_ms, s.method, s.path) for s in sends if s.fault}
     heard: set[str] = set()
-    for arrival in seen.arrivals.get(op["trace_id"], ()):
-        at, request = arrival.at_ms, (arrival.at_ms, arrival.method, arrival.path)
-        is_cut_off = any(at < birth <= at + _KEPT_MS for birth in births)
-        is_clear = asked[request] == 1 and request not in spoiled  # of two in one moment either may be the spoiled one
-        if arrival.path != "/v1/jobs" or not _shows(arrival, 0) or not is_clear or is_cut_off:
+    for at, method, path in _surely_answered(seen, op["trace_id"]):
+        if path != "/v1/jobs" or any(at < birth <= at + _KEPT_MS for birth in births):
             continue
-        if arrival.is_create:
+        if method == "POST":
             heard |= {job.id for job in jobs if job.created_ms == at}
         else:
             heard |= {job.id for job in jobs if job.created_ms + late_ms <= at}
     return heard
+
+
+def _surely_answered(seen: Seen, trace_id: str) -> set[tuple[int, str, str]]:
+    """(when, method, path) of requests whose good answer came whole; of two in one moment neither is sure."""
+    sends = seen.sends.get(trace_id, ())
+    arrivals = seen.arrivals.get(trace_id, ())
+    left, came = (Counter((each.at_ms, each.method, each.path) for each in log) for log in (sends, arrivals))
+    spoiled = {(s.at_ms, s.method, s.path) for s in sends if s.fault}
+    good = {(a.at_ms, a.method, a.path) for a in arrivals if _shows(a, 0)}
+    return {request for request in good - spoiled if left[request] == came[request] == 1}
 
 
 def _was_told_of(seen: Seen, op: Row, jobs: list[TrueJob]) -> bool:
@@ -675,10 +679,9 @@ def n21_a_good_read_leaves_no_errors(seen: Seen) -> Iterator[str]:
     if seen.world.jumped:
         return
     for trace_id, sends in seen.sends.items():
-        good = {(a.at_ms, a.path) for a in seen.arrivals.get(trace_id, ()) if _shows(a, 0)}
-        good -= {(s.at_ms, s.path) for s in sends if s.fault}  # aiohttp may have sent it once more, and been refused
+        good = _surely_answered(seen, trace_id)
         for one, two in itertools.pairwise(sends):
-            if one.life != two.life or "/job_" not in one.path or (one.at_ms, one.path) not in good:
+            if one.life != two.life or "/job_" not in one.path or (one.at_ms, one.method, one.path) not in good:
                 continue
             if any(one.at_ms <= at <= two.at_ms and host == one.host for at, host in seen.world.refused):
                 continue  # a read that never left is an error too
