@@ -710,6 +710,8 @@ def n19_a_ring_is_answered(seen: Seen) -> Iterator[str]:
             ops = [op for op in seen.view.operations if (op["provider"], op["remote_job_id"]) == (name, job_id)]
             if job is None or len(ops) != 1:
                 continue
+            if not seen.at_the_end and at + _ANSWERED_MS > seen.world.now_ms:
+                continue  # the process died before the read was due
             walk = moves(seen.view, ops[0])
             stood = next((row["to_state"] for row in reversed(walk) if row["at"] <= at), None)
             is_over = any(row["at"] <= at + _ANSWERED_MS and row["to_state"] not in _POLLED for row in walk[1:])
