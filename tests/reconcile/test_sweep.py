@@ -147,6 +147,18 @@ class Scene:
 
         await until(are)
 
+    def pages_kept(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many jobs each page shows that is brought to the file from here on; grows with each."""
+        sweeps = self.ground.daemon.store.sweeps
+        keep, kept = sweeps.keep_page, list[int]()
+
+        async def count(page: PageRecord) -> PageKept:
+            kept.append(len(page.jobs))
+            return await keep(page)
+
+        monkeypatch.setattr(sweeps, "keep_page", count)
+        return kept
+
     def states(self) -> dict[str, int]:
         return dict(self.ground.rows("SELECT state, count(*) FROM operations GROUP BY state ORDER BY state"))
 
@@ -267,15 +279,7 @@ async def test_an_entry_that_says_what_it_said_is_looked_at_again_once_something
         on.move(on.ground.clock.now() + 29 * MINUTE)
         for _ in range(2):
             await on.sweep()
-        sweeps = on.ground.daemon.store.sweeps
-        kept: list[int] = []
-        keep = sweeps.keep_page
-
-        async def count(page: PageRecord) -> PageKept:
-            kept.append(len(page.jobs))
-            return await keep(page)
-
-        monkeypatch.setattr(sweeps, "keep_page", count)
+        kept = on.pages_kept(monkeypatch)
         await on.sweep()
         assert kept == []
         await on.ground.apply(on.operations[0], ReadFailed("http_500"))
@@ -304,15 +308,7 @@ async def test_entries_of_jobs_that_have_ended_are_not_looked_at_again_unless_on
         await on.all_are("succeeded", 29)
         for _ in range(2):
             await on.sweep()
-        sweeps = on.ground.daemon.store.sweeps
-        kept: list[int] = []
-        keep = sweeps.keep_page
-
-        async def count(page: PageRecord) -> PageKept:
-            kept.append(len(page.jobs))
-            return await keep(page)
-
-        monkeypatch.setattr(sweeps, "keep_page", count)
+        kept = on.pages_kept(monkeypatch)
         assert (await on.sweep())["open_jobs"] == 30
         assert kept == []
         again = {"provider": "openai", "remote_job_id": on.jobs[0]}
