@@ -279,9 +279,9 @@ class Act:
         try:
             outcome = await self._collector.collect(self._peer, op, self._claim.fence)
         except OSError as fault:
-            # Our own disk: a failed try like any other, or a result that does not fit would be fetched for ever.
+            # A failed try: a result that never fits is fetched until the deadline, and not for ever.
             self._log.error("result_not_kept", operation_id=op.operation_id, error=str(fault))
-            outcome = Outcome(CollectFailed("our_disk"), ())
+            outcome = Outcome(CollectFailed("our_disk", is_ours=True), ())
         if outcome.exchanges:
             change = await self._answer(op, outcome.evidence, *outcome.exchanges)
         else:

@@ -387,8 +387,8 @@ class Collector:
 
 
 def is_not_ready(op: Operation, verdict: Verdict) -> bool:
-    """Whether the job must hold results that it does not name yet: counts without a file are no empty result."""
-    return not op.results and (verdict.kind in SAYS_DONE or bool(op.finished_items))
+    """Whether the job may hold results that it has not named: counts without a file are no empty result."""
+    return not op.results and (verdict.kind in SAYS_DONE or bool(op.finished_items) or op.end_unread)
 
 
 def _exchange(request: HttpRequest, sent_at: UnixMs, ended_at: UnixMs, stream: Stream, peer: Peer) -> Exchange:

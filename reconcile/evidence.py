@@ -228,6 +228,8 @@ class CollectFailed:
     retry_after_ms: int | None = None
     #: The provider said that it dropped the result, or a consuming fetch was cut: no further try.
     is_final: bool = False
+    #: Our own disk or descriptors stood in the way: the job is blameless, so that time alone ends the tries.
+    is_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,6 +266,8 @@ class Operation:
     verdict: Verdict | None = None
     results: tuple[ResultRef, ...] = ()
     results_gone: bool = False
+    #: An event alone told of the end, and the job was gone before any read: what it left is not known.
+    end_unread: bool = False
     finished_items: int | None = None
     total_items: int | None = None
     #: When the provider drops the results of the ended job, as far as its contract says (J7).

@@ -76,7 +76,8 @@ def collect_failed(draft: Draft, evidence: CollectFailed) -> None:
     draft.set_schedule(errors=errors, mark_at=None)
     draft.is_news = True
     deadline = op.deadlines.collect
-    spent = errors >= draft.contract.collect_budget or (deadline is not None and draft.now >= deadline)
+    is_late = deadline is not None and draft.now >= deadline
+    spent = is_late or (errors >= draft.contract.collect_budget and not evidence.is_ours)
     if evidence.is_final or spent:
         draft.move(State.RESULT_UNAVAILABLE, f"the result cannot be fetched ({evidence.error_class}, try {errors})")
         return

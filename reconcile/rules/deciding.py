@@ -116,6 +116,7 @@ def _choose_job(draft: Draft, chosen: str) -> None:
         verdict=None,
         results=(),
         results_gone=False,
+        end_unread=False,
         finished_items=None,
         unconfirmed=False,
         by_count=False,

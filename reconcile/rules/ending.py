@@ -44,13 +44,15 @@ def another_end(draft: Draft, verdict: Verdict, observation: Observation) -> Non
     if op.verdict is None or op.verdict.kind is not verdict.kind:
         told = f"the job ended as {ended_as(op)}, and is now said to be {verdict.word}"
         draft.contradiction(told, word=verdict.word)
-    elif op.state is State.RESULT_COLLECTING and _left_by(observation) != _left_by(op):
+    elif op.state is State.RESULT_COLLECTING and (op.end_unread or _left_by(observation) != _left_by(op)):
         draft.set(
             results=observation.results,
             results_gone=observation.results_gone,
+            end_unread=False,
             finished_items=observation.finished_items,
         )
-        told = "has dropped its results" if observation.results_gone else "names its results"
+        names = "names its results" if observation.results else "names no result"
+        told = "has dropped its results" if observation.results_gone else names
         draft.fact(f"the ended job now {told}", results=[ref.name for ref in observation.results])
         draft.due_now()
 

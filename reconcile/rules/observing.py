@@ -212,6 +212,7 @@ def _whole_gone_run(draft: Draft, reads: int, announced: str | None) -> None:
     reason = f"the provider {known} ({reads} reads in a row)"
     state, told = draft.op.state, classify(draft.contract, announced)
     if state in WATCHING and told.is_end:
+        draft.set(end_unread=True)
         end(draft, told, Observation(told.word), f"{reason}, after an event told its end")
     elif state in WATCHING:
         draft.move(State.OBSERVATION_FAILED, reason, question="gone")

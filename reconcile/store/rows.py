@@ -45,7 +45,7 @@ SELECT_AS_ONE: Final = f"SELECT json_group_array(json_array({_SHOWN})){_FROM}"
 
 #: Fields whose value JSON holds as it is.
 _PLAIN: Final = (
-    "input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt",
+    "input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt", "end_unread",
     "results_gone", "results_kept_until", "unconfirmed", "contradictions", "parent", "adopted", "resends", "origin",
     "resend_checked", "restored", "unknown_since", "token_since", "by_count", "item_mark", "end_missed", "last_refusal",
     "accepted_despite",

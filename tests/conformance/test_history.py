@@ -176,6 +176,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     progress=Progress(percent=3, phase="x", completed=1, total=3),
     results=(ResultRef("file-1"), ResultRef("file-2", "errors")),
     results_gone=True,
+    end_unread=True,
     results_kept_until=NOW + 1,
     contract_version=3,
     origin="https://api.example",

@@ -214,6 +214,19 @@ def test_a_failed_read_while_collecting_costs_no_try_and_moves_nothing() -> None
     assert step(op, ReadFailed("http_500")).operation.schedule.errors == 7
 
 
+def test_our_own_disk_spends_time_and_no_tries() -> None:
+    """An hour without disk or descriptors must not leave each job that ended in it to a person."""
+    op, gaps = in_state(S.RESULT_COLLECTING), []
+    for n in range(1, 31):
+        op = step(op, CollectFailed("our_disk", is_ours=True), draw=HIGHEST).operation
+        assert (op.state, op.schedule.errors) == (S.RESULT_COLLECTING, n)
+        gaps.append(op.schedule.due_at - NOW)
+    assert gaps[-1] == CAP
+    end = op.deadlines.collect
+    assert end is not None
+    assert step(op, CollectFailed("our_disk", is_ours=True), now=end).operation.state is S.RESULT_UNAVAILABLE
+
+
 @pytest.mark.parametrize(("wait", "gap"), [(1, BASE), (90_000, 90_000), (9 * HOUR, HOUR)])
 def test_the_next_try_keeps_retry_after_and_its_mark_is_cleared(wait: int, gap: int) -> None:
     op = in_state(S.RESULT_COLLECTING, mark_at=NOW - 1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from reconcile.collect import is_not_ready
 from reconcile.contract import Contract
 from reconcile.draft import next_action
 from reconcile.evidence import (
@@ -17,7 +18,7 @@ from reconcile.evidence import (
     JobRead,
     ReadFailed,
 )
-from reconcile.model import EntryKind, Observation, Operation, Verdict, VerdictKind
+from reconcile.model import EntryKind, Observation, Operation, ResultRef, Verdict, VerdictKind
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     ALL_STATES,
@@ -97,6 +98,23 @@ def test_a_job_is_gone_after_an_event_announced_its_end(state: State, word: str)
     change = step(op, JobGone(announced=word))
     assert_cell(op, change, "result_collecting")
     assert change.operation.verdict == announced
+
+
+@pytest.mark.parametrize("word", ["failed+files", "cancelled+files", "window_closed+files"])
+def test_what_an_end_left_is_unknown_until_it_is_read(word: str) -> None:
+    """E4, N11: an event tells of no results, and that is not the same as telling that there are none."""
+    verdict = Verdict(CONTRACT.words[word].kind, word, may_hold_results=True)
+    told = step(four_reads_in(S.OBSERVING), JobGone(announced=word)).operation
+    assert is_not_ready(told, verdict)
+    files = (ResultRef("file_1"),)
+    after = step(told, read(word, results=files)).operation
+    assert (after.state, after.results) == (S.RESULT_COLLECTING, files)
+    none = step(told, read(word)).operation
+    assert (none.state, is_not_ready(none, verdict)) == (S.RESULT_COLLECTING, False)
+    for_ever = step(
+        replace(told, schedule=replace(told.schedule, gone_reads=4, gone_since=NOW - 2 * MINUTE)), JobGone()
+    )
+    assert for_ever.operation.state is S.RESULT_UNAVAILABLE
 
 
 @pytest.mark.parametrize("word", ["running", "never heard of"])
