@@ -662,14 +662,13 @@ def n21_a_good_read_resets_the_budget(seen: Seen) -> Iterator[str]:
     for op in seen.view.operations:
         if op["provider"] in ("openai", "anthropic"):
             continue  # their lists are reads too
-        good = {(a.at_ms, a.path) for a in seen.arrivals.get(op["trace_id"], ()) if _shows(a, 0)}
+        good = _surely_answered(seen, op["trace_id"])
         for row in moves(seen.view, op):
             if row["to_state"] != "observation_failed" or "reads in a row failed" not in row["reason"]:
                 continue
             reads = [s for s in seen.sends.get(op["trace_id"], ()) if s.method == "GET" and "/job_" in s.path]
             last = [s for s in reads if s.at_ms <= row["at"]][-POLL["error_budget"] :] if not seen.world.jumped else []
-            spoiled = {s.at_ms for s in last if s.fault}  # aiohttp may have sent it once more
-            answered = [s.at_ms for s in last if s.at_ms not in spoiled and (s.at_ms, s.path) in good]
+            answered = [s.at_ms for s in last if (s.at_ms, s.method, s.path) in good]
             if answered:
                 yield f"{op['operation_id']}: {row['reason']}, and those at {answered} were answered well"
 

@@ -243,7 +243,8 @@ class HistoryWorld(SimWorld):
 
         async def until(process: Process) -> None:
             await self._story(process, doom.stop_after)
-            told.append(all(customer.told.is_over for customer in self.customers))
+            # A stop in order may come while a callback waits for its next try: another life has to make it.
+            told.append(all(customer.told.is_over for customer in self.customers) and not self.waiting())
 
         life = self.live(point, until=until, **({"opener": self._opener} if self._opener else {}))
         if not (life.ended and told and told[0]):
