@@ -16,18 +16,28 @@ class Counts:
         self._counts: Counter[_Series] = Counter()
         self._buckets: dict[_Series, list[int]] = {}
         self._sums: defaultdict[_Series, float] = defaultdict(float)
+        #: Each series by its labels in the order in which somebody names them: they are sorted once.
+        self._series: dict[_Series, _Series] = {}
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter."""
-        self._counts[name, tuple(sorted(labels.items()))] += amount
+        self._counts[self._of(name, labels)] += amount
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Put a value into a histogram, into the first bucket whose upper bound it does not pass."""
-        key = (name, tuple(sorted(labels.items())))
-        bounds = METERS[name].buckets
-        buckets = self._buckets.setdefault(key, [0] * (len(bounds) + 1))
+        key, bounds = self._of(name, labels), METERS[name].buckets
+        buckets = self._buckets.get(key)
+        if buckets is None:
+            buckets = self._buckets[key] = [0] * (len(bounds) + 1)
         buckets[bisect_left(bounds, value)] += 1
         self._sums[key] += value
+
+    def _of(self, name: str, labels: Mapping[str, str]) -> _Series:
+        given = (name, tuple(labels.items()))
+        series = self._series.get(given)
+        if series is None:
+            series = self._series[given] = (name, tuple(sorted(labels.items())))
+        return series
 
     def total(self, name: str, **labels: str) -> int:
         """The sum over all label sets that hold `labels`; of a histogram, how many values."""

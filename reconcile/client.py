@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO, Final
@@ -22,6 +22,7 @@ from reconcile.absence import origin_of
 from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
 from reconcile.files import CHUNK, Files
 from reconcile.heads import CountedResponse
+from reconcile.light_dataclass import light_dataclass
 from reconcile.model import Operation, UnixMs
 from reconcile.once import once
 from reconcile.peer import Peer, Traced
@@ -50,7 +51,7 @@ _WITH_EFFECT: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
 _OUR_FILE: Final = "our_file"
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Exchange:
     """One request and what came of it: an answer, or an error whose class says whether it may have arrived."""
 
@@ -160,7 +161,7 @@ class Client:
     async def _exchange(self, peer: Peer, op: Traced, request: HttpRequest, body: Body) -> Exchange:
         sent_at = self._clock.now()
         try:
-            async with self._ask(peer, op, request, body) as response:
+            async with await self._ask(peer, op, request, body) as response:
                 received = await _read_capped(response, self._max_answer)
             ended_at, headers = self._clock.now(), _headers(response)
             retry_after = schedule.retry_after_ms(headers, now_ms=ended_at)
@@ -179,7 +180,8 @@ class Client:
         sent_at = self._clock.now()
         async with AsyncExitStack() as stack:
             try:
-                response = await stack.enter_async_context(self._ask(peer, op, request, None, decodes=False))
+                response = await self._ask(peer, op, request, None, decodes=False)
+                await stack.enter_async_context(response)
             except FAULTS as fault:
                 error = _as_provider_error(fault)
                 self.note(peer, Exchange(request, sent_at, self._clock.now(), None, error, peer.credential_name))
@@ -197,8 +199,8 @@ class Client:
 
     def _ask(
         self, peer: Peer, op: Traced, request: HttpRequest, body: Body, *, decodes: bool = True
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """The request, which leaves when this is entered. Raises: NotSent."""
+    ) -> Awaitable[aiohttp.ClientResponse]:
+        """The request, which leaves when this is awaited. Raises: NotSent."""
         if (absence := peer.absence_for(op)) is not None:  # the last net: the worker has asked before
             raise NotSent(absence.value, "nothing may be asked about this operation as the configuration stands")
         url = _url(peer, request)

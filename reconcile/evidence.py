@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconcile.decisions import Decision
+from reconcile.light_dataclass import light_dataclass
 from reconcile.model import Absence, Observation, RemoteError, ResultInfo, Summary, UnixMs
 
 
@@ -102,7 +103,7 @@ class LookedAgain:
     error_class: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class JobRead:
     """An authenticated read of the job: its own status call, or a list page that shows it."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from reconcile.health import EndSeen
 from reconcile.history_row import HistoryRow
 from reconcile.intents import CallbackWish, CancelIntent, InputIntent
+from reconcile.light_dataclass import light_dataclass
 from reconcile.states import DEADLINE_OF, REASON_OF, TERMINAL, Priority, State
 
 #: Unix time in milliseconds, UTC.
@@ -90,7 +91,7 @@ class ResultRef:
     role: str = "output"
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Observation:
     """One fact read about a job. `word` is what classify reads, `remote_status` the provider's own value."""
 

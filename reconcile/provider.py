@@ -20,6 +20,7 @@ from reconcile.evidence import (
     ReadFailed,
     ResultIsFailure,
 )
+from reconcile.light_dataclass import light_dataclass
 from reconcile.model import JsonObject, Observation, Operation, ResultRef, UnixMs
 from reconcile.read_json import JsonValue
 
@@ -71,7 +72,7 @@ class JsonLines:
     suffix: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class HttpRequest:
     """A request below the provider's base URL. `path` segments are already percent-encoded."""
 
@@ -92,7 +93,7 @@ def first_value(headers: Headers, name: str) -> str | None:
     return values[0] if values else None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class HttpResponse:
     """A whole answer, already capped. `retry_after_ms` was read from the headers at arrival, unclamped."""
 

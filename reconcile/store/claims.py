@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from reconcile.light_dataclass import light_dataclass
 from reconcile.model import Operation, UnixMs
 from reconcile.states import Priority, State
 from reconcile.store import rows
@@ -21,7 +22,7 @@ COMPANY_MS: Final = 100
 MAX_OVERDUE: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Claim:
     """One leased row: what to act on, the fence its answer must bear, and what stood open before.
 

@@ -6,15 +6,15 @@ Whatever has come to the row since it was leased, a ring or a wish or another ow
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from reconcile.light_dataclass import light_dataclass
 from reconcile.model import Operation, UnixMs
 from reconcile.states import Priority, State
 from reconcile.store.writer import Done, Kind
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Repeat:
     """A read that repeats what `operation` says, under the lease with this fence."""
 
