@@ -104,7 +104,7 @@ class Collector:
         self._caps = caps
 
     async def collect(self, peer: Peer, op: Operation, attempt: int) -> Outcome:
-        """One try. Raises: StoreError, OSError (a full disk: the lease runs out and the try is made again)."""
+        """One try. Raises: StoreError, OSError (our own disk or descriptors: it was no fault of the provider)."""
         verdict = op.verdict or Verdict(VerdictKind.DONE_UNKNOWN_OUTCOME, None)
         if op.results_gone:
             return Outcome(CollectFailed("results_dropped", is_final=True), ())

@@ -117,6 +117,7 @@ class Draft:
             deadlines=deadlines.on_entry(op, to, self.contract, self.now),
             attention=self._attention(to, question, reason),
             completed_at=self.now if to in TERMINAL else None,
+            our_faults=0,
             schedule=replace(op.schedule, errors=0, polls=0, gone_reads=0, gone_since=None, mark_at=None),
         )
         self.is_news = True

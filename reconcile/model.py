@@ -274,6 +274,8 @@ class Operation:
     #: When the provider drops the results of the ended job, as far as its contract says (J7).
     results_kept_until: UnixMs | None = None
     collect_attempt: int = 0
+    #: Of the failed tries in a row (`schedule.errors`), those to collect that our own disk ended.
+    our_faults: int = 0
     #: The provider gave no read that could confirm the end: the verified event stands alone (C8).
     unconfirmed: bool = False
     summary: Summary | None = None

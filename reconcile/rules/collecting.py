@@ -72,12 +72,13 @@ def collect_failed(draft: Draft, evidence: CollectFailed) -> None:
     op = draft.op
     if op.state is not State.RESULT_COLLECTING:
         return
-    errors = op.schedule.errors + 1
+    errors, ours = op.schedule.errors + 1, op.our_faults + int(evidence.is_ours)
     draft.set_schedule(errors=errors, mark_at=None)
+    draft.set(our_faults=ours)
     draft.is_news = True
     deadline = op.deadlines.collect
     is_late = deadline is not None and draft.now >= deadline
-    spent = is_late or (errors >= draft.contract.collect_budget and not evidence.is_ours)
+    spent = is_late or errors - ours >= draft.contract.collect_budget
     if evidence.is_final or spent:
         draft.move(State.RESULT_UNAVAILABLE, f"the result cannot be fetched ({evidence.error_class}, try {errors})")
         return

@@ -48,7 +48,7 @@ _PLAIN: Final = (
     "input_ref", "input_items", "caller", "approval", "finished_items", "total_items", "collect_attempt", "end_unread",
     "results_gone", "results_kept_until", "unconfirmed", "contradictions", "parent", "adopted", "resends", "origin",
     "resend_checked", "restored", "unknown_since", "token_since", "by_count", "item_mark", "end_missed", "last_refusal",
-    "accepted_despite",
+    "accepted_despite", "our_faults",
 )  # fmt: skip
 _WORDS: Final = ("labels", "steps")
 _JOBS: Final = ("candidates", "ruled_out")

@@ -177,6 +177,7 @@ _FULL_OF_EVERYTHING: Final = replace(
     results=(ResultRef("file-1"), ResultRef("file-2", "errors")),
     results_gone=True,
     end_unread=True,
+    our_faults=2,
     results_kept_until=NOW + 1,
     contract_version=3,
     origin="https://api.example",

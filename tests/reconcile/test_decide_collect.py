@@ -222,6 +222,11 @@ def test_our_own_disk_spends_time_and_no_tries() -> None:
         assert (op.state, op.schedule.errors) == (S.RESULT_COLLECTING, n)
         gaps.append(op.schedule.due_at - NOW)
     assert gaps[-1] == CAP
+    tried = op
+    for _ in range(7):
+        tried = step(tried, CollectFailed("http_500")).operation
+        assert tried.state is S.RESULT_COLLECTING
+    assert step(tried, CollectFailed("http_500")).operation.state is S.RESULT_UNAVAILABLE
     end = op.deadlines.collect
     assert end is not None
     assert step(op, CollectFailed("our_disk", is_ours=True), now=end).operation.state is S.RESULT_UNAVAILABLE
