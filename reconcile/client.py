@@ -268,8 +268,9 @@ class Client:
         if answer is not None and answer.status < 400:
             peer.pause = limits.after_success(peer.pause, now_ms=now)
             return
+        before = peer.pause
         peer.pause = limits.after_failure(
-            peer.pause,
+            before,
             error_class=exchange.error_class or (f"http_{answer.status}" if answer else "unknown"),
             status=answer.status if answer else None,
             retry_after_ms=answer.retry_after_ms if answer else None,
@@ -278,6 +279,8 @@ class Client:
             create_not_accepted=create_not_accepted,
             lengthens=exchange.request.purpose not in (Purpose.LOOKUP, Purpose.LIST),
         )
+        if peer.pause.until_ms != before.until_ms:
+            peer.paused_at = now, self._clock.monotonic()
 
 
 def _may_have_effect(peer: Peer, request: HttpRequest) -> bool:

@@ -56,6 +56,9 @@ class Peer:
     #: Set where the configuration does not name it any more: its operations stand, and nothing is ever sent.
     absence: Absence | None = None
     pause: Pause = NO_PAUSE
+    #: Both clocks, wall (unix ms) and monotonic (s), when a request last set the end of the pause: by them it is known
+    #: whether the wall clock was set before or after that. None: no request has.
+    paused_at: tuple[UnixMs, float] | None = None
     allowance: Allowance = field(default_factory=Allowance)
     #: How the last requests went, for people: True where an answer came that was no error of the provider.
     recent: "deque[bool]" = field(default_factory=lambda: deque(maxlen=RECENT))

@@ -55,7 +55,7 @@ class Watchman:
         self._log = log
         self._wake = asyncio.Event()
         self._standing: dict[str, tuple[str, Any]] | None = None
-        self._wall, self._monotonic = clock.now(), clock.monotonic()
+        self._looked_at = clock.now(), clock.monotonic()
 
     def wake(self) -> None:
         """Something changed that people may have to know."""
@@ -116,17 +116,19 @@ class Watchman:
 
     async def check_clock(self) -> None:
         """Find out whether the wall clock was set since the last look; undo what that delays. Raises: StoreError."""
-        wall, monotonic = self._clock.now(), self._clock.monotonic()
-        step_ms = wall - self._wall - round((monotonic - self._monotonic) * 1000)
+        now = self._clock.now(), self._clock.monotonic()
+        step_ms = _step_ms(self._looked_at, now)
         if abs(step_ms) > notices.CLOCK_STEP_MS:
             self._log.warning("clock_stepped", by_ms=step_ms)
             for peer in self._peers.values():
-                peer.pause = limits.shifted(peer.pause, step_ms)
+                # One that was set since then, by the clock as it stands now, is as long as it should be.
+                since = max(peer.paused_at or self._looked_at, self._looked_at, key=lambda at: at[1])
+                peer.pause, peer.paused_at = limits.shifted(peer.pause, _step_ms(since, now)), now
             if step_ms < 0:
                 await self.cut_waits()
             self._on_step()
-            await self._store.tell([notices.of_clock(step_ms, wall)])
-        self._wall, self._monotonic = wall, monotonic
+            await self._store.tell([notices.of_clock(step_ms, now[0])])
+        self._looked_at = now
 
     async def cut_waits(self) -> None:
         """Cut waits longer than any that we plan: they were written by a clock that was ahead. Raises: StoreError."""
@@ -135,6 +137,11 @@ class Watchman:
             peer.pause = limits.not_longer(peer.pause, now_ms=now)
         longest_ms = {name: _longest_ms(peer) for name, peer in self._peers.items()}
         await self._store.cut_waits(now, longest_ms, LEASE_MS)
+
+
+def _step_ms(before: tuple[UnixMs, float], now: tuple[UnixMs, float]) -> int:
+    """By how much the wall clock was set between two looks at both clocks, ms."""
+    return now[0] - before[0] - round((now[1] - before[1]) * 1000)
 
 
 def _longest_ms(peer: Peer) -> int:

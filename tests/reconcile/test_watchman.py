@@ -3,12 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reconcile.client import Exchange
+from reconcile.errors import StoreBusy
 from reconcile.evidence import DeadlinePassed
 from reconcile.limits import NO_PAUSE, Pause
 from reconcile.peer import Peer
+from reconcile.provider import HttpRequest, HttpResponse, Purpose
 from reconcile.store.claims import ClaimWish
 from reconcile.store.writer import Hooks
 from tests.handlers.ground import NOON, Ground, running, until
@@ -160,6 +164,36 @@ async def test_a_clock_set_back_leaves_no_lease_and_no_pause_of_a_day(ground: Gr
     lasts_ms = (peer(ground).pause.until_ms or 0) - now
     assert abs(lasts_ms - MINUTE) < 1000, "as long as it would have; monotonic time went on for some ms"
     assert claim.fence == 1
+
+
+@pytest.mark.parametrize("step", [5 * HOUR, -5 * HOUR])
+async def test_a_pause_that_was_set_by_the_new_clock_already_stays_as_long_as_it_is(ground: Ground, step: int) -> None:
+    """A provider that was asked just after a step of 5 h, and said to wait a minute, was left alone for 5 h."""
+    await ground.daemon.watchman.check_clock()
+    ground.clock.advance(step)
+    client, request = ground.daemon.client, HttpRequest("GET", "/batches/b", Purpose.STATUS)
+    answer = HttpResponse(429, {}, b"", MINUTE)
+    client.note(peer(ground), Exchange(request, ground.clock.now(), ground.clock.now(), answer))
+    for _ in range(2):
+        await ground.daemon.watchman.check_clock()
+        assert abs((peer(ground).pause.until_ms or 0) - ground.clock.now() - MINUTE) < 5_000
+
+
+async def test_a_clock_step_that_the_disk_keeps_from_being_told_moves_a_pause_once(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(_: Any) -> None:
+        raise StoreBusy("the disk is full")
+
+    await ground.daemon.watchman.check_clock()
+    peer(ground).pause = Pause(ground.clock.now() + MINUTE, "failures: timeout", 5, ground.clock.now())
+    ground.clock.advance(HOUR)
+    with monkeypatch.context() as broken:
+        broken.setattr(ground.daemon.store, "tell", busy)
+        with pytest.raises(StoreBusy):
+            await ground.daemon.watchman.check_clock()
+    await ground.daemon.watchman.check_clock()
+    assert abs((peer(ground).pause.until_ms or 0) - ground.clock.now() - MINUTE) < 1000
 
 
 async def test_a_start_after_the_clock_was_set_back_reads_within_the_longest_wait(tmp_path: Path) -> None:
