@@ -1,11 +1,14 @@
 """Planted defects: each a small patch of the product, put into a copy of it, that some rule has to name.
 
-`python -m tests.simulation.planted` tells for each the seeds that catch it, or finds new ones (`--find NAME`). The
-product knows nothing of them. A patch is found by its text and not by its lines, so that it outlives what happens
-around it; one whose text is not there once, and once only, fails the run.
+`python -m tests.simulation.planted [NAME ...]` tells for each what catches it, and what that says; `--find` tries other
+seeds, `--keep FOLDER` leaves a copy with the defect in it. The product knows nothing of them. A patch is found by its
+text and not by its lines, so that it outlives what happens around it; one whose text is not there once, and once only,
+fails the run.
 """
 
 import argparse
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +17,7 @@ from pathlib import Path
 from shutil import copyfile, copytree, ignore_patterns
 from typing import Final
 
-from tests.simulation.run import in_memory
+from tests.simulation.run import at_least, in_memory
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
@@ -109,46 +112,51 @@ def planted(defect: Defect, folder: Path) -> None:
         path.write_text(text.replace(hunk.before, hunk.after), encoding="utf-8")
 
 
-def names_of(defect: Defect, seeds: Sequence[int]) -> dict[int, set[str]]:
-    """The rules that each of these seeds' worlds names, told in a process of its own. Raises: PatchFails."""
+def violations(defect: Defect, seeds: Sequence[int]) -> dict[int, list[str]]:
+    """What the worlds of these seeds break, told in a process of its own. Raises: PatchFails, where nothing runs."""
     with in_memory() as folder:
         planted(defect, folder)
         script = (
-            "import pathlib, sys, reconcile\n"
+            "import json, pathlib, sys, reconcile\n"
             "assert pathlib.Path(reconcile.__file__).is_relative_to(pathlib.Path.cwd()), reconcile.__file__\n"
             "from tests.simulation.histories.told import told\n"
             "for seed in map(int, sys.argv[1:]):\n"
-            "    print(seed, flush=True)\n"
-            "    for words in told(pathlib.Path('worlds'), seed).violations:\n"
-            "        print(seed, words.partition(':')[0].partition(' ')[0], flush=True)\n"
+            "    print(json.dumps([seed, told(pathlib.Path('worlds'), seed).violations]), flush=True)\n"
         )
         (folder / "worlds").mkdir()
         argv = [sys.executable, "-c", script, *map(str, seeds)]
         try:
             done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
             printed, fault = done.stdout, done.stderr if done.returncode else ""
-        except subprocess.TimeoutExpired as late:
-            printed = late.stdout.decode() if isinstance(late.stdout, bytes) else (late.stdout or "")
-            fault = ""
-    if fault and not printed:
+        except subprocess.TimeoutExpired as late:  # a defect may spin; the worlds before that are told
+            printed, fault = late.stdout.decode() if isinstance(late.stdout, bytes) else (late.stdout or ""), ""
+    if fault:
         raise PatchFails(f"{defect}: what it makes does not run:\n{fault[-2000:]}")
-    found: dict[int, set[str]] = {}
-    for line in printed.splitlines():
-        seed, _, name = line.partition(" ")
-        found.setdefault(int(seed), set()).update({name} if name else ())
-    return found
+    return dict(json.loads(line) for line in printed.splitlines() if line.endswith("]"))
+
+
+def names_of(defect: Defect, seeds: Sequence[int]) -> dict[int, set[str]]:
+    """The rules that each of these seeds' worlds names. Raises: PatchFails."""
+    return {
+        seed: {words.partition(":")[0].partition(" ")[0] for words in found}
+        for seed, found in violations(defect, seeds).items()
+    }
 
 
 def story_fails(defect: Defect) -> bool:
-    """Whether a test of its told story fails with the defect in it. Raises: PatchFails, also where none is run."""
+    """Whether an assertion of its told story fails. Raises: PatchFails, also where none is run."""
     with in_memory() as folder:
         planted(defect, folder)
-        for name in ("pyproject.toml",):
-            copyfile(ROOT / name, folder / name)
+        copyfile(ROOT / "pyproject.toml", folder / "pyproject.toml")
         argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *defect.story.split()]
-        done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+        try:
+            done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired as late:
+            raise PatchFails(f"{defect}: its story takes more than {PATIENCE} s") from late
     if done.returncode not in (0, 1):
         raise PatchFails(f"{defect}: its story does not run:\n{done.stdout[-2000:]}")
+    if done.returncode == 1 and not re.search(r"^E +(AssertionError|assert )", done.stdout, re.MULTILINE):
+        raise PatchFails(f"{defect}: its story fails by no assertion of its own:\n{done.stdout[-2000:]}")
     return done.returncode == 1
 
 
@@ -157,43 +165,50 @@ def is_caught(defect: Defect, names: set[str]) -> bool:
     return bool(names & set(defect.rules)) or ("any" in defect.rules and bool(names))
 
 
-def first_caught(defect: Defect, seeds: int) -> dict[int, set[str]]:
-    """The rules named by the first few seeds among which one catches it."""
-    found: dict[int, set[str]] = {}
-    for first in range(0, seeds, 4):
-        found = names_of(defect, range(first, min(first + 4, seeds)))
-        if any(is_caught(defect, names) for names in found.values()):
-            break
-    return found
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Hold each defect against its seeds, or find seeds for some."""
+    """Hold each defect against what should catch it, or try other seeds."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted", description=__doc__.partition("\n")[0])
-    parser.add_argument("--find", action="append", default=[], help="try seeds for this defect; `all` for each")
-    parser.add_argument("--seeds", type=int, default=40, help="how many are tried")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--find", action="store_true", help="try seeds from 0 on in place of those that it names")
+    parser.add_argument("--seeds", type=at_least(1), default=40, help="how many are tried (default: 40)")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave a copy of the product with the defect there")
     given = parser.parse_args(argv)
-    survived = 0
-    for defect in defects():
-        finds = "all" in given.find or defect.name in given.find
-        if given.find and not finds:
-            continue
-        try:
-            if defect.story:
-                is_seen = story_fails(defect)
-                survived += not is_seen
-                print(f"{defect.name:<40} {f'caught by {defect.story}' if is_seen else 'SURVIVED'}", flush=True)
-                continue
-            found = first_caught(defect, given.seeds) if finds else names_of(defect, defect.seeds)
-        except PatchFails as fault:
-            print(f"{fault}")
-            survived += 1
-            continue
-        caught = {seed: sorted(names) for seed, names in found.items() if is_caught(defect, names)}
-        others = sorted(set().union(*found.values()) - set(defect.rules)) if found else []
-        survived += not caught
-        print(f"{defect.name:<40} {f'caught by {caught}' if caught else 'SURVIVED'} (also named: {others})", flush=True)
-    return 1 if survived else 0
+    known = {defect.name: defect for defect in defects()}
+    if unknown := [name for name in given.names if name not in known]:
+        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
+    chosen = [known[name] for name in given.names or known]
+    if given.keep is not None:
+        if len(chosen) != 1 or given.keep.exists():
+            parser.error("--keep takes one NAME, and a folder that is not there yet")
+        planted(chosen[0], given.keep)
+        seed = next(iter(chosen[0].seeds), 0)
+        print(f"cd {given.keep} && {sys.executable} -m tests.simulation.run --seed {seed}")
+        return 0
+    return 1 if sum(not _told(defect, finds=given.find, seeds=given.seeds) for defect in chosen) else 0
+
+
+def _told(defect: Defect, *, finds: bool, seeds: int) -> bool:
+    """Print what becomes of it; whether it is caught."""
+    try:
+        if defect.story:
+            is_seen = story_fails(defect)
+            print(f"{defect.name:<40} {f'caught by {defect.story}' if is_seen else 'SURVIVED'}", flush=True)
+            return is_seen
+        batches = [range(n, min(n + 4, seeds)) for n in range(0, seeds, 4)] if finds else [defect.seeds]
+        others: set[str] = set()
+        for batch in batches:
+            for seed, found in violations(defect, batch).items():
+                for words in found:
+                    name = words.partition(":")[0].partition(" ")[0]
+                    if is_caught(defect, {name}):
+                        print(f"{defect.name:<40} caught by seed {seed}: {words}", flush=True)
+                        return True
+                    others.add(name)
+    except PatchFails as fault:
+        print(f"{fault}", flush=True)
+        return False
+    print(f"{defect.name:<40} SURVIVED {seeds if finds else len(defect.seeds)} seeds (they name {sorted(others)})")
+    return False
 
 
 if __name__ == "__main__":

@@ -6,14 +6,16 @@ Seeds that once failed come first (seeds.txt). Exit 1: a rule was broken, or a p
 
 import argparse
 import contextlib
+import functools
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,12 @@ LEDGER_SEEDS: Final = 300
 #: About 25 operations a world: a hundred thousand histories.
 USUAL_SEEDS: Final = 4_000
 MEMORY: Final = Path("/dev/shm")
+#: Seconds between two progress lines where nobody watches, and where somebody does.
+SHOWN_EVERY, SEEN_EVERY = 15, 1
+#: Lines that are shown of what went over the network last.
+TAIL: Final = 40
+#: What a shell says of a command that SIGINT ended.
+INTERRUPTED: Final = 130
 
 
 def known_seeds() -> list[int]:
@@ -59,6 +67,8 @@ class Total:
         self.ledger: Counter[tuple[str, str]] = Counter()
         self.ends: Counter[str] = Counter()
         self.failed: list[Report] = []
+        #: Ctrl-C came before its end.
+        self.is_interrupted = False
 
     def take(self, report: Report) -> None:
         """One more world."""
@@ -90,40 +100,58 @@ def in_memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def _one(seed: int) -> Report:
-    """In a process of its own, which freezes what it has imported: each life ends with a garbage collection."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
-    with in_memory() as folder:
-        return told(folder, seed)
+def _settle() -> None:
+    """A process begins: what it has imported is frozen, since each life ends with a garbage collection.
+
+    SIGINT is for the process that started it, which ends it, and takes the folder away for all.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
 
 
 def ran(seeds: Sequence[int], *, jobs: int, shows: bool = True) -> Total:
-    """Every seed told, on so many processes."""
+    """Every seed told, on so many processes; what they came to until Ctrl-C, where that comes first."""
     total, began = Total(), time.monotonic()
     shown = began
     with contextlib.ExitStack() as stack:
-        reports: Iterator[Report] = map(_one, seeds)
+        folder = stack.enter_context(in_memory())
+        one = functools.partial(told, folder)
+        reports: Iterator[Report] = map(one, seeds)
         if jobs > 1:
-            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(jobs))
-            reports = pool.imap_unordered(_one, seeds)
-        for report in reports:
-            total.take(report)
-            for words in report.violations[:5]:
-                print(f"\nseed {report.seed}: {words}", flush=True)
-            if report.violations:
-                print(f"again: {again(report.seed)}", flush=True)
-            now, is_seen = time.monotonic(), sys.stdout.isatty()
-            if shows and (now - shown > (1 if is_seen else 60) or total.worlds == len(seeds)):
-                shown = now
-                print(_progress(total, len(seeds), now - began), end="\r" if is_seen else "\n", flush=True)
+            context = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(context.Pool(jobs, initializer=_settle))
+            reports = pool.imap_unordered(one, seeds)
+        try:
+            for report in reports:
+                total.take(report)
+                _show_violations(report, is_whole=not shows)
+                now, is_seen = time.monotonic(), sys.stdout.isatty()
+                if shows and (now - shown > (SEEN_EVERY if is_seen else SHOWN_EVERY) or total.worlds == len(seeds)):
+                    shown = now
+                    print(_progress(total, len(seeds), now - began), end="\r" if is_seen else "\n", flush=True)
+        except KeyboardInterrupt:
+            total.is_interrupted = True
     return total
+
+
+def _show_violations(report: Report, *, is_whole: bool) -> None:
+    """What a world broke, and how to tell it again; `is_whole`: with all that is known of it."""
+    for words in report.violations[: None if is_whole else 5]:
+        print(f"\nseed {report.seed}: {words}", flush=True)
+    if report.violations and is_whole:
+        print("\nWhat went over the network last (virtual seconds, what, bytes):")
+        print(*report.tail[-TAIL:], sep="\n")
+        print(report.trace)
+    if report.violations:
+        print(f"again: {again(report.seed)}", flush=True)
 
 
 def again(seed: int) -> str:
     """The command that tells a seed again."""
-    return f"{Path(sys.executable).name} -m tests.simulation.run --seed {seed}"
+    python, here = Path(sys.executable), Path.cwd()
+    shown = python.relative_to(here) if python.is_relative_to(here) else python
+    return f"{shown} -m tests.simulation.run --seed {seed}"
 
 
 def _progress(total: Total, worlds: int, seconds: float) -> str:
@@ -136,18 +164,28 @@ def _progress(total: Total, worlds: int, seconds: float) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; what to exit with."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.run", description=__doc__.partition("\n")[0])
-    parser.add_argument("seeds", type=int, nargs="?", default=USUAL_SEEDS, help="how many fresh seeds")
-    parser.add_argument("--first", type=int, default=None, help="the first of them; default: by the time of day")
-    parser.add_argument("--seed", type=int, action="append", default=[], help="just this one; may be repeated")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("seeds", type=at_least(1), nargs="?", help=f"how many fresh seeds (default: {USUAL_SEEDS})")
+    parser.add_argument("--first", type=at_least(0), help="the first of them (default: by the time of day)")
+    parser.add_argument("--seed", type=at_least(0), action="append", default=[], help="just this one; may be repeated")
+    parser.add_argument(
+        "--jobs", type=at_least(1), default=os.cpu_count() or 1, help="processes (default: a core each)"
+    )
     parser.add_argument("--pairs", action="store_true", help="print every pair of fault and state that was seen")
     given = parser.parse_args(argv)
+    if given.seed and (given.seeds is not None or given.first is not None):
+        parser.error("--seed tells just the seeds that it names: neither SEEDS nor --first goes with it")
+    count = given.seeds or USUAL_SEEDS
     first = given.first if given.first is not None else time.time_ns() // 1_000_000_000 * 10_000 % 2**40
-    seeds = given.seed or [*known_seeds(), *range(first, first + given.seeds)]
+    known = [] if given.seed else known_seeds()
+    seeds = given.seed or [*known, *range(first, first + count)]
+    jobs, told_of = min(given.jobs, len(seeds)), f"{len(seeds):,}"
+    if not given.seed:
+        told_of += f" ({len(known)} that once failed, {count:,} fresh ones from {first} on)"
+        print(f"{told_of} worlds on {jobs} {'process' if jobs == 1 else 'processes'}", flush=True)
     began = time.monotonic()
-    total = ran(seeds, jobs=min(given.jobs, len(seeds)), shows=not given.seed)
-    unseen = total.unseen() if len(seeds) >= LEDGER_SEEDS else []
-    _table(total, time.monotonic() - began, seeds)
+    total = ran(seeds, jobs=jobs, shows=not given.seed)
+    unseen = total.unseen() if len(seeds) >= LEDGER_SEEDS and not total.is_interrupted else []
+    _table(total, time.monotonic() - began, told_of)
     if given.pairs:
         for (fault, state), n in sorted(total.ledger.items()):
             print(f"{fault} {state} {n}")
@@ -156,12 +194,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     if total.failed:
         print(f"Write these seeds down in {KNOWN_SEEDS.relative_to(HERE.parents[1])}, with what they found:")
         print(*(report.seed for report in total.failed))
+    if total.is_interrupted:
+        return INTERRUPTED
     return 1 if total.failed or unseen else 0
 
 
-def _table(total: Total, seconds: float, seeds: Sequence[int]) -> None:
+def at_least(least: int) -> Callable[[str], int]:
+    """A whole number of an argument, not below `least`."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+        return int(text)
+
+    return number
+
+
+def _table(total: Total, seconds: float, told_of: str) -> None:
     rows = {
-        "worlds": f"{total.worlds:,} (seeds {seeds[0]} to {seeds[-1]})",
+        "worlds": f"{total.worlds:,} of {told_of}",
         "operation histories": f"{total.histories:,}",
         "crashes": f"{total.crashes:,} in {total.lives:,} lives",
         "virtual hours": f"{total.hours:,.0f}",

@@ -1,6 +1,7 @@
 """One seed's world, told whole and checked: what it came to, as plain values that travel between processes."""
 
 import shutil
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,9 @@ class Report:
     ledger: Counter[tuple[str, str]] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     digest: str = ""
+    #: Where it ended by an exception of the harness: its traceback. Where anything was found: what happened last.
+    trace: str = ""
+    tail: tuple[str, ...] = ()
 
 
 def told(folder: Path, seed: int, *, opener: Opener | None = None) -> Report:
@@ -44,6 +48,7 @@ def told(folder: Path, seed: int, *, opener: Opener | None = None) -> Report:
         if isinstance(fault, KeyboardInterrupt | SystemExit):
             raise
         report.violations.append(f"{type(fault).__name__}: {fault}"[:500])
+        report.trace = traceback.format_exc()
     finally:
         shutil.rmtree(folder / str(seed), ignore_errors=True)
     report.lives = len(world.lives)
@@ -51,6 +56,7 @@ def told(folder: Path, seed: int, *, opener: Opener | None = None) -> Report:
     report.virtual_hours = world.time / 3600
     report.sends = len(world.sends)
     report.violations = list(dict.fromkeys(report.violations))
+    report.tail = tuple(world.trace.tail) if report.violations else ()
     report.ledger = world.ledger
     report.ends = Counter(str(customer.told.body.get("state")) for customer in world.customers)
     return report
