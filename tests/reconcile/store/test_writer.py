@@ -19,7 +19,7 @@ from reconcile.store.claims import ClaimWish, Renewal
 from reconcile.store.evidence import Arrival
 from reconcile.store.items import Absentees, Doubled, ItemRow, ItemSlice
 from reconcile.store.starts import SubmittedItem
-from reconcile.store.writer import MAX_BATCH
+from reconcile.store.writer import MAX_BATCH, OPEN_SECONDS
 from tests.conformance.owner import PATIENCE
 from tests.conformance.values import judge_that_fails_for
 from tests.reconcile.rows import NOW
@@ -88,6 +88,27 @@ async def test_a_transaction_takes_no_more_writes_than_its_cap(path: Path) -> No
         results = await together(*(ground.store.receive(event(f"evt_{n}")) for n in range(2 * MAX_BATCH + 1)))
         assert set(results) == {"new"}
         assert [len(done) for done in ground.heard] == [MAX_BATCH, MAX_BATCH, 1]
+
+
+async def test_a_batch_is_closed_although_each_turn_of_the_loop_brings_another_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who came first would wait for five hundred others, half a second on a busy loop.
+
+    The loop's clock, which the writer reads, is ours meanwhile: a turn takes a millisecond of it, whatever it takes in
+    truth.
+    """
+    loop = asyncio.get_running_loop()
+    began, turns = loop.time(), 0
+    async with opened(path) as ground:
+        with monkeypatch.context() as patched:
+            patched.setattr(loop, "time", lambda: began + turns / 1000)
+            writes: list[asyncio.Task[str]] = []
+            for turns in range(100):
+                writes.append(asyncio.create_task(ground.store.receive(event(f"evt_{turns}"))))
+                await asyncio.sleep(0)
+        assert set(await answers(writes)) == {"new"}
+        assert OPEN_SECONDS * 1000 - 2 <= len(ground.heard[0]) <= OPEN_SECONDS * 1000 + 2
 
 
 # ---- answered after the commit ----
