@@ -4,7 +4,7 @@ A world of one declared provider and a plan written down here in place of a draw
 that are named. Each rule of `histories/rules.py` is run after each crash and at the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from tests.simulation.histories.rules import check
 from tests.simulation.histories.scripts import Doom, Plan, Script, Wish
 from tests.simulation.histories.world import HistoryWorld, host_of
 from tests.simulation.transports import LOST_ANSWER, LOST_REQUEST, Fault
-from tests.simulation.view import View, load, moves
+from tests.simulation.view import View, facts, load, moves
 
 Befalls = Callable[[str, bytes], Fault | None]
 #: What may befall a request whose answer is not read, by name: only the second of them never arrives.
@@ -26,17 +26,17 @@ UNANSWERED: Final = {
 }
 
 
-def wish(provider: str, script: Script, **more: Any) -> Wish:
-    """Somebody who starts one operation at once; nobody answers a question of it where `thinks` is not given."""
+def wish(provider: str, script: Script, *, number: int = 0, begins_at: float = 0.0, **more: Any) -> Wish:
+    """Somebody who starts one operation; nobody answers a question of it where `thinks` is not given."""
     body = {
         "provider": provider,
         "caller": "simulation",
         "request": {"script": script.name},
-        "expect": {"items": [f"w0-{n}" for n in range(script.items)]},
+        "expect": {"items": [f"w{number}-{n}" for n in range(script.items)]},
         "create_within": "120s",
         "result_within": "160s",
     }
-    return Wish(0, provider, script, 0.0, body, **{"thinks": None, **more})
+    return Wish(number, provider, script, begins_at, body, **{"thinks": None, **more})
 
 
 def nothing(_host: str, _head: bytes) -> Fault | None:
@@ -45,11 +45,16 @@ def nothing(_host: str, _head: bytes) -> Fault | None:
 
 
 def told(
-    folder: Path, one: Wish, *dooms: Doom, befalls: Befalls = nothing, is_down: tuple[float, float] | None = None
+    folder: Path,
+    one: Wish,
+    *dooms: Doom,
+    beside: Sequence[Wish] = (),
+    befalls: Befalls = nothing,
+    is_down: tuple[float, float] | None = None,
 ) -> tuple[HistoryWorld, View]:
-    """The world of that wish, told to its end; its provider is down between these two seconds."""
+    """The world of these wishes, told to its end; their one provider is down between these two seconds."""
     outages = [(one.provider, *is_down)] if is_down is not None else []
-    world = HistoryWorld(folder, Plan(0, [one.provider], [one], dooms, outages=outages))
+    world = HistoryWorld(folder, Plan(0, [one.provider], [one, *beside], dooms, outages=outages))
     world.told_fault = befalls
     found: list[str] = []
     world.run(lambda world: found.extend(check(world, at_the_end=False)))
@@ -118,3 +123,47 @@ def test_an_input_is_not_sent_twice_whatever_commit_the_process_dies_at(folder: 
         assert len(world.lives) == 2
         given += sum(world.accounts["neither"].inputs.values())
     assert given > commits // 2  # else nothing was shown: where its create was cut off, no job ever asks
+
+
+#: The second create's answer names the job that the first one made, which runs on for a while.
+HELD: Final = wish("token", Script("s0", runs_ms=10_000))
+NAMES_IT_AGAIN: Final = wish("token", Script("s1", names_job_of="s0"), number=1, begins_at=5.0)
+
+
+def check_that_a_held_job_is_shown(world: HistoryWorld, view: View) -> None:
+    """The holder keeps the job and ends as it does; the other stands still, and tells of the job and of its holder."""
+    holder, other = view.operations
+    (job_id,) = world.accounts["token"].jobs
+    assert (holder["state"], holder["remote_job_id"]) == ("succeeded", job_id)
+    assert (other["remote_job_id"], other["living"]["candidates"]) == (None, [job_id])
+    entered, left = moves(view, other)[-2:]
+    assert (entered["to_state"], left["to_state"]) == ("contract_violation", "abandoned")
+    told = next(row["facts"] for row in facts(view, other) if row["to_state"] == "contract_violation")
+    assert (told["named"], told["held_by"]) == (job_id, holder["operation_id"])
+    later = [send for send in world.sends if send.trace_id == other["trace_id"] and send.at_ms > entered["at"]]
+    assert later == []
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_job_that_another_operation_holds_is_not_taken_and_both_are_told(folder: Path, is_lost: bool) -> None:
+    """B4, N5: whether the create's first answer names it, or that of the create that was sent again by its token."""
+    creates = iter((None, LOST_ANSWER if is_lost else None))
+
+    def second(host: str, head: bytes) -> Fault | None:
+        return next(creates, None) if host == host_of("token") and head.startswith(b"POST ") else None
+
+    world, view = told(folder, HELD, beside=[NAMES_IT_AGAIN], befalls=second)
+    check_that_a_held_job_is_shown(world, view)
+    creates_of_the_other = [send for send in world.sends if send.trace_id == view.operations[1]["trace_id"]]
+    assert len(creates_of_the_other) == 1 + is_lost
+
+
+@pytest.mark.parametrize("edge", ["before", "after"])
+def test_a_job_that_another_operation_holds_is_not_taken_whatever_commit_the_process_dies_at(
+    folder: Path, edge: str
+) -> None:
+    undisturbed, _ = told(folder / "undisturbed", HELD, beside=[NAMES_IT_AGAIN])
+    for n in range(1, undisturbed.lives[0].commits + 1):
+        world, view = told(folder / str(n), HELD, Doom(commit=(n, edge)), beside=[NAMES_IT_AGAIN])
+        assert len(world.lives) == 2
+        check_that_a_held_job_is_shown(world, view)

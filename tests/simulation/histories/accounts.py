@@ -176,7 +176,10 @@ class DeclaredAccount:
             raise Refused(422, "no_such_codec")
         told: dict[str, Any]
         job: Job | None = None
-        if script.at_once and self.creed.results != "fetched":
+        if script.names_job_of:
+            (job,) = (job for job in self.jobs.values() if job.script.name == script.names_job_of)
+            told = {"id": job.id, "state": job.word(now_ms)}
+        elif script.at_once and self.creed.results != "fetched":
             told = self._finished(script, trace_id, now_ms)
         else:
             job = self._made(script, body, trace_id, now_ms)

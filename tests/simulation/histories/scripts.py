@@ -39,6 +39,8 @@ class Script:
     spoils: Spoils = ""
     #: The create itself is answered with the end; or refused for good.
     at_once: AtOnce = ""
+    #: The create makes nothing: it is answered with the job of this other script.
+    names_job_of: str = ""
     #: So long after its creation no look-up and no list shows it.
     shown_after_ms: int = 0
     answers_after_ms: int = 0
