@@ -198,11 +198,13 @@ int mkdir(const char *path, mode_t mode) {
 }
 
 static int opened(const char *path, int flags, mode_t mode, __typeof__(open) *real) {
-  if (!(flags & O_CREAT) || !is_named(path)) return real(path, flags, mode);
-  int is_new = access(path, F_OK) != 0;
+  if (!is_named(path)) return real(path, flags, mode);
+  int is_new = flags & O_CREAT && access(path, F_OK) != 0;
   if (is_new && meet("name", path) == FAILS) return -1;
   if (is_new) NOTED('c', 0, path, "", 0);
-  return real(path, flags, mode);
+  int fd = real(path, flags, mode);
+  if (fd >= 0) NOTED('f', flags & O_ACCMODE, path, "", 0);
+  return fd;
 }
 #define OPEN(name) \
   int name(const char *path, int flags, ...) { \

@@ -9,7 +9,8 @@ _HEAD: Final = struct.Struct("<cqII")
 
 class Entry(NamedTuple):
     """One call. Kinds: "c" a file is made, "m" a folder, "w" bytes written at `where`, "t" a length set, "s" synced,
-    "r" renamed to `data`, "u" removed; "i" bytes heard and "o" said on the socket `where`.
+    "r" renamed to `data`, "u" removed; "f" a file opened, `where` is the access asked for (`os.O_RDONLY`, ...); "i"
+    bytes heard and "o" said on the socket `where`.
     """
 
     kind: str
@@ -20,7 +21,7 @@ class Entry(NamedTuple):
     @property
     def is_of_files(self) -> bool:
         """Whether it is something that a power cut may undo, or a sync."""
-        return self.kind not in "io"
+        return self.kind not in "fio"
 
 
 def entries_in(record: Path) -> list[Entry]:
