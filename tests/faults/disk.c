@@ -101,6 +101,9 @@ static enum fate meet(const char *kind, const char *path) {
     errno = saved;
     return GOES_ON;
   }
+  pthread_mutex_lock(&lock);
+  note('e', atoi(verb), path, kind, strlen(kind));
+  pthread_mutex_unlock(&lock);
   errno = atoi(verb);
   return FAILS;
 }
@@ -191,18 +194,22 @@ int unlink(const char *path) {
 
 int mkdir(const char *path, mode_t mode) {
   if (!is_named(path)) return REAL(mkdir)(path, mode);
-  if (meet("name", path) == FAILS) return -1;
+  enum fate fate = meet("name", path);
+  if (fate == FAILS) return -1;
   int done = REAL(mkdir)(path, mode);
   if (done == 0) NOTED('m', 0, path, "", 0);
+  if (fate == DIES_AFTER) die();
   return done;
 }
 
 static int opened(const char *path, int flags, mode_t mode, __typeof__(open) *real) {
   if (!is_named(path)) return real(path, flags, mode);
   int is_new = flags & O_CREAT && access(path, F_OK) != 0;
-  if (is_new && meet("name", path) == FAILS) return -1;
+  enum fate fate = is_new ? meet("name", path) : GOES_ON;
+  if (fate == FAILS) return -1;
   if (is_new) NOTED('c', 0, path, "", 0);
   int fd = real(path, flags, mode);
+  if (fate == DIES_AFTER) die();
   if (fd >= 0) NOTED('f', flags & O_ACCMODE, path, "", 0);
   return fd;
 }

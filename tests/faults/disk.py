@@ -48,9 +48,9 @@ def made(folder: Path) -> Path:
     """The compiled disk; the test is skipped where nothing compiles it, or nobody would load it."""
     if sys.platform != "linux":
         pytest.skip("LD_PRELOAD is Linux's")
-    compiler = os.environ.get("CC") or shutil.which("cc")
+    compiler = shutil.which(os.environ.get("CC") or "cc")
     if compiler is None:
-        pytest.skip("no C compiler: nothing can be put between SQLite and the kernel")
+        pytest.skip("no C compiler (cc, or $CC): nothing can be put between SQLite and the kernel")
     library = folder / "disk.so"
     if not library.exists():
         command = [compiler, "-O2", "-shared", "-fPIC", "-pthread", "-o", str(library), str(_SOURCE), "-ldl"]

@@ -9,8 +9,8 @@ _HEAD: Final = struct.Struct("<cqII")
 
 class Entry(NamedTuple):
     """One call. Kinds: "c" a file is made, "m" a folder, "w" bytes written at `where`, "t" a length set, "s" synced,
-    "r" renamed to `data`, "u" removed; "f" a file opened, `where` is the access asked for (`os.O_RDONLY`, ...); "i"
-    bytes heard and "o" said on the socket `where`.
+    "r" renamed to `data`, "u" removed; "e" a call that the rule let fail, `data` is its kind; "f" a file opened, `where`
+    is the access asked for (`os.O_RDONLY`, ...); "i" bytes heard and "o" said on the socket `where`.
     """
 
     kind: str
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     @property
     def is_of_files(self) -> bool:
         """Whether it is something that a power cut may undo, or a sync."""
-        return self.kind not in "fio"
+        return self.kind not in "efio"
 
 
 def entries_in(record: Path) -> list[Entry]:
@@ -36,6 +36,11 @@ def entries_in(record: Path) -> list[Entry]:
         found.append(Entry(kind.decode(), where, Path(name), content))
         at += path + length
     return found
+
+
+def refused_in(record: Path, suffix: str) -> int:
+    """How many calls on files whose path ends in `suffix` the rule let fail."""
+    return sum(entry.kind == "e" and str(entry.path).endswith(suffix) for entry in entries_in(record))
 
 
 def commits_in(entries: list[Entry]) -> int:

@@ -24,16 +24,18 @@ from tests.faults.cast import STORIES, Theatre, at_once
 from tests.faults.deliveries import delivery
 from tests.faults.disk import ALWAYS, Rule, environ_of
 from tests.faults.nursery import Life, Nursery
-from tests.faults.record import commits_in
+from tests.faults.record import commits_in, refused_in
 from tests.faults.seeds import IS_WHOLE, drawn
 from tests.stories.ledger import violations
-from tests.stories.stage import Client, Home, client_of, provider, settle
+from tests.stories.stage import ASK_AGAIN, PATIENCE, Client, Home, client_of, provider, settle
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 #: It ends some time after the disk is well again, with no webhook: what is found out is found out by reads.
 SLOW: Final = replace(SCENARIOS["lost-webhook"], duration_ms=2_000)
 #: What a status answer may take while writes fail, seconds: far above what it takes.
 SOON: Final = 2
+#: Where a disk writes down what it did.
+RECORD: Final = "disk.record"
 #: Errors at drawn calls in the middle of stories.
 ERRORS: Final = 120 if IS_WHOLE else 12
 AT_ONCE: Final = 6
@@ -51,7 +53,7 @@ async def on_disk(
     """A ready daemon on a disk that follows the rule while `switch` is there."""
     home = settle(folder / "home", base="200ms", cap="400ms")
     world = World(SLOW, ids=SystemDice().identifier)
-    environ = environ_of(home, rule, while_there=switch)
+    environ = environ_of(home, rule, while_there=switch, record=folder / RECORD)
     async with (
         provider(home, world),
         lives.serving(home, environ) as life,
@@ -59,6 +61,15 @@ async def on_disk(
     ):
         await client.until_ready(life)
         yield home, world, life, client
+
+
+async def _until_refused_again(folder: Path, suffix: str, *, times: int) -> None:
+    """Until so many more calls on files whose path ends so have failed."""
+    record = folder / RECORD
+    enough = refused_in(record, suffix) + times
+    async with asyncio.timeout(PATIENCE):
+        while refused_in(record, suffix) < enough:  # noqa: ASYNC110 - another process tells nobody
+            await asyncio.sleep(ASK_AGAIN)
 
 
 async def _is_refused_but_alive(client: Client, life: Life, running: str) -> None:
@@ -103,7 +114,7 @@ async def test_a_full_disk_refuses_all_that_must_be_kept_and_the_work_goes_on_wh
         await client.until(running, lambda body: body["remote_job_id"] is not None)
         switch.touch()
         await _is_refused_but_alive(client, life, running)
-        await asyncio.sleep(1)  # long enough for reads of the job, none of which can be recorded
+        await _until_refused_again(tmp_path, "-wal", times=3)  # by reads of the job, none of which can be recorded
         await _is_refused_but_alive(client, life, running)
         assert world.truth().creates == 1
         switch.unlink()
@@ -116,7 +127,7 @@ async def test_a_log_that_cannot_be_merged_for_want_of_room_is_merged_later(live
     async with on_disk(lives, tmp_path, full(".db"), switch) as (home, world, life, client):
         switch.touch()
         running = await client.started()
-        await asyncio.sleep(1.5)  # a merge is due one second after a commit
+        await _until_refused_again(tmp_path, ".db", times=1)
         assert (await delivery(client, "wh_refused"))[0] == 200
         assert life.is_alive
         switch.unlink()

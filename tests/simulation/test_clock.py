@@ -14,8 +14,9 @@ DAY_MS: Final = 24 * 3_600_000
 #: Virtual seconds after which the clock is set: before the client has started anything, while the job runs, about its
 #: end, and while its result is collected. The job takes four seconds.
 MOMENTS: Final = (0.0, 0.6, 1.5, 3.9, 4.1, 5.0)
-#: The longest usual wait here (poll.cap), the look at the clock, the job itself, and a client's own pause, seconds.
-SOON: Final = 60 + 15 + 5 + 60
+#: What the longest usual wait (poll.cap) takes here, the look at the clock, the job itself, and a client's own pause,
+#: seconds.
+SOON: Final = 20 + 15 + 5 + 60
 
 
 def stepped(folder: Path, scenario: str, after: float, by_ms: int) -> tuple[SimWorld, float]:

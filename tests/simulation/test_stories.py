@@ -160,9 +160,6 @@ def test_story_killed_at_both_edges_of_any_commit(folder: Path, scenario: str) -
     print(f"{scenario}: killed at {len(points)} edges of {commits} commits, {2 * len(points)} lives: {dict(ends)}")
 
 
-#: reconcile/start.py drops the spooled input on any error, also where the row may have been committed with it.
-
-
 @pytest.mark.parametrize("edge", ["lost", "kept"])
 def test_story_whose_commit_ends_in_an_io_error(folder: Path, edge: Edge) -> None:
     """N33: the outcome of that commit is unknown, so the process ends and the next one goes by the file."""
