@@ -9,7 +9,7 @@ _HEAD: Final = struct.Struct("<cqII")
 
 class Entry(NamedTuple):
     """One call. Kinds: "c" a file is made, "m" a folder, "w" bytes written at `where`, "t" a length set, "s" synced,
-    "r" renamed to `data`, "u" removed; "e" a call that the rule let fail, `data` is its kind; "f" a file opened, `where`
+    "r" renamed to `data`, "u" removed; "e" a call that the rule let fail, `data` its kind; "f" a file opened, `where`
     is the access asked for (`os.O_RDONLY`, ...); "i" bytes heard and "o" said on the socket `where`.
     """
 
