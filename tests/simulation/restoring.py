@@ -19,7 +19,7 @@ from reconcile.contract import Contract
 from reconcile.registry import provider_for
 from reconcile.store.backup import back_up
 from tests.simulation.client import NAME, START
-from tests.simulation.invariants import RULES, n23_it_ends
+from tests.simulation.invariants import ENDINGS, RULES
 from tests.simulation.provider import Provider
 from tests.simulation.transports import Fault
 from tests.simulation.view import Row, View, load
@@ -171,7 +171,7 @@ def violations(world: SimWorld, story: Story, backup: Backup, before: Provider) 
     for name, rule in RULES.items():
         if name not in _NOT_HERE | story.by_leave:
             yield from (f"{name}: {words}" for words in rule(view))
-    yield from (f"N23: {words}" for words in n23_it_ends(view))
+    yield from (f"N23: {words}" for words in ENDINGS["N23"](view))
     yield from _end(view, story, backup)
 
 

@@ -214,7 +214,7 @@ def test_an_end_that_only_the_lost_time_was_told_of_is_found_by_polling(folder: 
     original = told(folder, Story("normal", NORMAL))
     world, wrong = found(folder / "restored", original, in_state(original, "observing"))
     assert wrong == []
-    assert len(original.world.provider.log.acks) == len(world.provider.log.acks) == 1
+    assert len(original.world.provider.acks) == len(world.provider.acks) == 1
     assert load(world).events == []
     assert _end(world) == "succeeded"
 

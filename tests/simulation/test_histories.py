@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tests.simulation import run
-from tests.simulation.histories import rules
+from tests.simulation.histories import judging
 from tests.simulation.histories.scripts import planned
 from tests.simulation.histories.told import told
 from tests.simulation.inline_sqlite import InlineSqlite, ThreadedSqlite
@@ -58,7 +58,7 @@ def test_there_are_enough_planted_defects() -> None:
     assert len(defects()) >= 20
     assert all(defect.what and defect.hunks for defect in defects())
     assert all(bool(defect.seeds) != bool(defect.story) for defect in defects())
-    named = {name.partition(" ")[0] for name in (*rules.RULES, *rules.ENDINGS)}
+    named = {name.partition(" ")[0] for name in (*judging.RULES, *judging.ENDINGS)}
     assert {name for defect in defects() if defect.seeds for name in defect.rules} <= named | {"any", "Livelock"}
 
 
@@ -118,7 +118,7 @@ def test_a_seed_tells_the_same_story_wherever_it_is_told(folder: Path, seed: int
 def test_a_run_that_finds_something_says_how_to_find_it_again_and_exits_with_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(rules.RULES, "N0", lambda seen: iter([f"{len(seen.view.operations)} operations"]))
+    monkeypatch.setitem(judging.RULES, "N0", lambda seen: iter([f"{len(seen.view.operations)} operations"]))
     assert run.main(["--seed", "4", "--jobs", "1"]) == 1
     printed = capsys.readouterr().out
     assert "seed 4: N0: " in printed

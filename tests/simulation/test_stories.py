@@ -128,9 +128,9 @@ def test_story(folder: Path, scenario: str) -> None:
     rung = any("rang" in str(row["reason"]) for row in history(world))
     assert rung == (scenario != "lost-webhook")
     taken = {"lost-webhook": 0, "duplicate-webhook": 2}.get(scenario, 1)
-    assert len(world.provider.log.acks) == taken
+    assert len(world.provider.acks) == taken
     assert [(row["event_id"], row["duplicates"]) for row in load(world).events] == [
-        (ack.event_id, taken - 1) for ack in world.provider.log.acks[:1]
+        (ack.event_id, taken - 1) for ack in world.provider.acks[:1]
     ]
     print(f"{scenario}: {life.steps} steps, {life.commits} commits, {life.file_steps} file steps, {world.time:.1f} s")
 
@@ -234,7 +234,7 @@ def test_a_create_that_never_arrived_becomes_a_question_and_is_not_sent_again(fo
 def test_a_refused_connection_leaves_no_open_question(folder: Path, before: str) -> None:
     """Never connected is surely not sent: the same bytes go out once the provider is back."""
     world = SimWorld(folder)
-    world.provider.closes_after = frozenset({"/v1/files"})
+    world.provider.watch.closes_after = frozenset({"/v1/files"})
 
     def refuses(host: str, head: bytes) -> Fault | None:
         is_out = before == "the upload" or bool(world.provider.log.uploads)
@@ -282,7 +282,7 @@ def test_a_webhook_that_comes_before_the_create_is_answered_is_kept_and_applied(
     life = world.live()
     assert judge(world, "succeeded") == "succeeded"
     assert [row["disposition"] for row in load(world).events] == ["rings"]
-    assert len(world.provider.log.acks) == 1
+    assert len(world.provider.acks) == 1
     received = load(world).events[0]["received_at"]
     accepted = next(row["at"] for row in history(world) if row["to_state"] == "accepted")
     assert received < accepted

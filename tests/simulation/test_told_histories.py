@@ -1,7 +1,7 @@
 """Histories told by hand under the rules of random worlds: what seeds come upon too seldom.
 
 A world of one declared provider and a plan written down here in place of a drawn one; its faults befall the requests
-that are named. Each rule of `histories/rules.py` is run after each crash and at the end.
+that are named. Each rule of `histories/judging.py` is run after each crash and at the end.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.simulation.histories.rules import check
+from tests.simulation.histories.configuration import host_of
+from tests.simulation.histories.judging import check
 from tests.simulation.histories.scripts import Doom, Plan, Script, Wish
-from tests.simulation.histories.world import HistoryWorld, host_of
+from tests.simulation.histories.world import HistoryWorld
 from tests.simulation.transports import LOST_ANSWER, LOST_REQUEST, Fault
 from tests.simulation.view import View, facts, load, moves
 

@@ -265,7 +265,7 @@ class Process:
             session_factory=lambda: self.session(timeout=aiohttp.ClientTimeout(total=15)),
             log=self._log,
         )
-        async with self._served(self.world.provider.watch(face, self.outside.now), PROVIDER, PROVIDER_PORT):
+        async with self._served(self.world.provider.watch.over(face, self.outside.now), PROVIDER, PROVIDER_PORT):
             yield
 
     @asynccontextmanager

@@ -161,7 +161,7 @@ def test_every_operation_of_a_kept_file_comes_to_its_end_or_asks_a_person(name: 
     assert upgraded == ([] if name == NAMES[-1] else [(int(name[0]), int(NAMES[-1]))])
     assert _stories(world) == {story: ENDS.get((story, state)) or ENDS[story] for story, state in before.items()}
     assert held.items() <= _jobs(world).items()
-    created = Counter(json.loads(sent.body)["metadata"]["story"] for sent in world.provider.log.arrivals if sent.body)
+    created = Counter(json.loads(sent.body)["metadata"]["story"] for sent in world.provider.watch.arrivals if sent.body)
     assert created == dict.fromkeys(NEVER_SENT, 1)
     view = load(world)
     assert [f"{rule}: {words}" for rule in HELD for words in RULES[rule](view)] == []

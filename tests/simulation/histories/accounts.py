@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.simulation.histories.scripts import Creed, Script
+from tests.simulation.provider import Ack
 
 #: Between two tries of one webhook, ms: doubled from the first on; and when its sender gives up.
 FIRST_RETRY_MS, GIVE_UP_MS = 5_000, 600_000
@@ -147,8 +148,7 @@ class DeclaredAccount:
         self.creed = creed
         self.jobs: dict[str, Job] = {}
         self.events: list[Event] = []
-        #: Delivered with a 2xx: (event id, body).
-        self.acks: list[tuple[str, bytes]] = []
+        self.acks: list[Ack] = []
         #: (job, when) of each that was new.
         self.rung: list[tuple[str, int]] = []
         #: Traces of creates that were refused for good.
@@ -323,7 +323,7 @@ class DeclaredAccount:
             event.taken += 1
             if (event.event_id, event.body) not in self.acks:  # a repeat rings nobody
                 self.rung.append((event.job_id, now_ms))
-            self.acks.append((event.event_id, event.body))
+            self.acks.append(Ack(event.event_id, event.body))
             return
         event.refused += 1
         if now_ms - event.first_ms < GIVE_UP_MS:

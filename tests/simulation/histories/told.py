@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.simulation.histories.rules import check
+from tests.simulation.histories.judging import check
 from tests.simulation.histories.scripts import planned
 from tests.simulation.histories.world import HistoryWorld
 from tests.simulation.world import Opener

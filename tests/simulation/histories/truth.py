@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from daemon.standin.anthropic_jobs import MessageBatch
-from daemon.standin.jobs import Batch
 from daemon.standin.jobs import Job as StandInJob
 from tests.simulation.histories.accounts import Job
-from tests.simulation.histories.world import HistoryWorld, StandIn
+from tests.simulation.histories.standins import StandIn
+from tests.simulation.histories.world import HistoryWorld
 
-_OPENAI_WORDS: Final = {"batch_expired": "expired", "batch_cancelled": "cancelled"}
 _ANTHROPIC_WORDS: Final = {"succeeded": "succeeded", "errored": "failed", "canceled": "cancelled", "expired": "expired"}
 
 
@@ -111,13 +110,4 @@ def _items(standin: StandIn, job: StandInJob) -> dict[str, str]:
     if isinstance(job, MessageBatch):
         read = (json.loads(line) for line in job.result_lines())
         return {row["custom_id"]: _ANTHROPIC_WORDS[row["result"]["type"]] for row in read}
-    outcomes: dict[str, str] = {}
-    assert isinstance(job, Batch)
-    for file_id in (job.output_file_id, job.error_file_id):
-        for line in standin._files[file_id].lines() if file_id else ():
-            item = json.loads(line)
-            response = item.get("response") or {}
-            well = response.get("status_code") == 200 and not item.get("error")
-            code = (item.get("error") or {}).get("code", "")
-            outcomes[item["custom_id"]] = "succeeded" if well else _OPENAI_WORDS.get(code, "failed")
-    return outcomes
+    return standin.item_outcomes(job)

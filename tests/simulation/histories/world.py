@@ -2,50 +2,37 @@
 
 import asyncio
 import contextlib
-import dataclasses
-import hashlib
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import aiohttp
 
 from daemon.assembly import Daemon
 from daemon.config import parse
 from daemon.standin.anthropic_face import add_message_batches
-from daemon.standin.deliveries import Delivery
-from daemon.standin.jobs import Job
 from daemon.standin.openai_face import build_app
-from daemon.standin.scenarios import Scenario, find_scenario
-from daemon.standin.world import World
 from reconcile.store.schema import read_only_uri
 from tests.simulation import receiver
 from tests.simulation.histories.accounts import DeclaredAccount
-from tests.simulation.histories.faces import TRACE, Sender, Watch, declared_face
+from tests.simulation.histories.configuration import SECRETS, document, hook_of, host_of
+from tests.simulation.histories.faces import Sender, declared_face
+from tests.simulation.histories.mischief import SpoilingWatch
 from tests.simulation.histories.people import Customer
-from tests.simulation.histories.scripts import CREEDS, STANDINS, Creed, Doom, Draws, Plan, Script
+from tests.simulation.histories.scripts import CREEDS, STANDINS, Doom, Draws, Plan
+from tests.simulation.histories.standins import StandIn
 from tests.simulation.seams import SeededDice
 from tests.simulation.transports import LOST_ANSWER, Fault
-from tests.simulation.world import API, CALLBACKS, DAEMON, HOOKS_PORT, CrashPoint, Opener, Process, SimWorld
+from tests.simulation.watch import Asking
+from tests.simulation.world import API, DAEMON, EPOCH_MS, CrashPoint, Opener, Process, SimWorld
 
 PORT: Final = 443
-#: What waits for a person ends by itself after this: short, so that each world comes to its end.
-ATTENTION: Final = "5m"
-#: Poll numbers small against the deadlines, so that each road is walked in few requests.
-POLL: Final[Mapping[str, Any]] = {"base": "2s", "cap": "20s", "sweep": "30s", "error_budget": 6, "deadline": "5m"}
 #: When a world is given up, virtual seconds: above all its deadlines, and what people may add to them.
 PATIENCE_SECONDS: Final = 4 * 3600.0
-SECRETS: Final = {
-    "KEY": "sk-simulated-key",
-    "HOOK_STANDARD": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-    "HOOK_HMAC": "a secret of a simulated provider",
-    "CI_0": receiver.SECRETS[0],
-    "CI_1": receiver.SECRETS[1],
-}
 #: Of a network: what may befall a request. A create is never late on its way there for longer than the time-outs.
 NETWORK: Final = (
     Fault(refuse=True),
@@ -61,7 +48,7 @@ NETWORK: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class Send(Asking):
     """One request as it left the daemon, and the committed row that it left under."""
 
     at_ms: int
@@ -78,73 +65,6 @@ class Send:
     def has_effect(self) -> bool:
         """Whether it would change anything at the provider."""
         return self.method != "GET" and not self.path.startswith("/v1/files")
-
-
-class StandIn(World):
-    """The stand-in's account, with the scripts of a plan in place of its scenarios; it knows who made each job."""
-
-    def __init__(self, scripts: Mapping[str, Script], ids: Callable[[str], str]) -> None:
-        super().__init__(find_scenario("normal"), ids=ids)
-        self.trace_of: dict[str, str] = {}
-        self.acks: list[tuple[str, bytes]] = []
-        self.rung: list[tuple[str, int]] = []
-        self._scenarios = {name: _scenario(script) for name, script in scripts.items()}
-        self._on_the_way: dict[str, Delivery] = {}
-
-    def pick_scenario(self, named: str | None) -> Scenario:
-        """The plan's."""
-        return self._scenarios[str(named)]
-
-    def add(self, job: Job) -> None:
-        """Take it in, and remember the create that made it."""
-        self.trace_of[job.id] = TRACE.get()
-        super().add(job)
-
-    def events_due(self, now_ms: int) -> list[Delivery]:
-        """As the account does, and remember what is on its way."""
-        due = super().events_due(now_ms)
-        self._on_the_way.update((delivery.event_id, delivery) for delivery in due)
-        return due
-
-    def delivered(self, event_id: str, ok: bool, now_ms: int) -> None:
-        """As the account does, and keep what was acknowledged."""
-        delivery = self._on_the_way.pop(event_id)
-        if ok:
-            if (event_id, delivery.body) not in self.acks:  # a repeat rings nobody
-                self.rung.append((delivery.job_id, now_ms))
-            self.acks.append((event_id, delivery.body))
-        super().delivered(event_id, ok, now_ms)
-
-    def break_off(self, now_ms: int) -> None:
-        """The receiver died: what was on its way to it was not taken."""
-        for event_id in sorted(self._on_the_way):
-            self.delivered(event_id, False, now_ms)
-
-
-_WEBHOOKS: Final[Mapping[str, Literal["sent", "lost", "twice"]]] = {"lost": "lost", "twice": "twice", "often": "twice"}
-
-
-def _scenario(script: Script) -> Scenario:
-    faults: tuple[Any, ...] = ()
-    if script.at_once:
-        faults = {"result": ("lost",), "failure": (503,), "refused": ("never-made",)}[script.at_once]
-    return dataclasses.replace(
-        find_scenario("normal"),
-        name=script.name,
-        duration_ms=max(script.runs_ms, 0),
-        ends={"done": "completed", "never": None}.get(script.ends, script.ends),
-        failing_share=script.bad / script.items,
-        run_share=script.ran / script.items,
-        working_word="awaiting_capacity" if script.has_odd_word else "in_progress",
-        webhooks=_WEBHOOKS.get(script.tells, "sent"),
-        webhook_after_ms={"late": 60_000, "early": -1_500}.get(script.tells, 0),
-        cancel_ms=script.cancel_ms,
-        cancel_ends="completed" if script.cancels == "comes_late" else "cancelled",
-        create_answer_after_ms=script.answers_after_ms,
-        create_faults=faults,
-        listed_after_ms=script.shown_after_ms,
-        forgotten_after_ms=script.forgotten_after_ms,
-    )
 
 
 class HistoryWorld(SimWorld):
@@ -168,7 +88,7 @@ class HistoryWorld(SimWorld):
         self.refused: list[tuple[int, str]] = []
         #: Hosts that the daemon wanted to reach and nobody named.
         self.strangers: list[str] = []
-        self.watches: dict[str, Watch] = {}
+        self.watches: dict[str, SpoilingWatch] = {}
         #: (what befell, the state of the operation that it befell).
         self.ledger: Counter[tuple[str, str]] = Counter()
         self.jumped = False
@@ -177,24 +97,28 @@ class HistoryWorld(SimWorld):
         self._wall_offset_ms = 0
         self._dice = Draws(f"faults/{plan.seed}")
         self._opener = opener
-        for name in [*self.accounts, *self.standins]:
+        for name in self.senders:
             self.watches[name] = self._watch(name)
         self.faults = self._befalls
-        self.config = parse(self._document(), SECRETS, file="simulated.toml")
+        self.config = parse(document(self.state_dir, plan.providers), SECRETS, file="simulated.toml")
 
     def _calls_back(self, n: int) -> str:
         replies = ("take", "take", "take", "slow", "500", "forget", "hang") if self.is_bad else ("take",)
         return str(Draws(f"receiver/{self.seed}/{n}").pick(replies))
 
-    def _watch(self, name: str) -> Watch:
-        host = host_of(name)
+    def _watch(self, name: str) -> SpoilingWatch:
         auth = ("X-Api-Key", SECRETS["KEY"]) if name == "anthropic" else ("Authorization", f"Bearer {SECRETS['KEY']}")
-        watch = Watch(host, auth, Draws(f"mischief/{self.seed}/{name}"))
+        watch = SpoilingWatch(auth, Draws(f"mischief/{self.seed}/{name}"))
         watch.badness = lambda: self.plan.badness if self.is_bad else 0.0
         watch.is_down = lambda: any(
             who == name and begins <= self._at() < ends for who, begins, ends in self.plan.outages
         )
         return watch
+
+    @property
+    def senders(self) -> Mapping[str, DeclaredAccount | StandIn]:
+        """Whoever has jobs and may tell of them by webhooks: every provider, by its name."""
+        return {**self.accounts, **self.standins}
 
     @property
     def is_bad(self) -> bool:
@@ -205,7 +129,7 @@ class HistoryWorld(SimWorld):
     def calm_since(self) -> float:
         """From when on nothing is broken any more, virtual seconds; the last life's beginning, if that is later."""
         outages = [ends for _, _, ends in self.plan.outages]
-        begun = (self.lives[-1].began_ms - EPOCH) / 1000 if self.lives else 0.0
+        begun = (self.lives[-1].began_ms - EPOCH_MS) / 1000 if self.lives else 0.0
         return max([self.plan.bad_until, begun, *outages])
 
     def _at(self) -> float:
@@ -248,10 +172,8 @@ class HistoryWorld(SimWorld):
 
         life = self.live(point, until=until, **({"opener": self._opener} if self._opener else {}))
         if not (life.ended and told and told[0]):
-            for account in self.accounts.values():
-                account.break_off(self.now_ms)
-            for standin in self.standins.values():
-                standin.break_off(self.now_ms)
+            for sender in self.senders.values():
+                sender.break_off(self.now_ms)
         return life.ended and bool(told) and told[0]
 
     def born(self, process: Process) -> None:
@@ -340,35 +262,6 @@ class HistoryWorld(SimWorld):
         row = self.committed(trace_id)
         self.ledger[f"answer:{name}", str(row["state"]) if row is not None else "?"] += 1
 
-    def digest(self) -> str:
-        """Of everything that went over the network, and of the history that was written."""
-        with contextlib.closing(sqlite3.connect(read_only_uri(str(self.database)), uri=True)) as connection:
-            heads = connection.execute("SELECT head FROM operations ORDER BY key").fetchall()
-        return hashlib.sha256(repr((self.trace.hexdigest(), heads)).encode()).hexdigest()
-
-    # ---- configuration ----
-
-    def _document(self) -> dict[str, Any]:
-        providers: dict[str, Any] = {creed.name: _declared(creed) for creed in CREEDS}
-        common = {"api_key": {"env": "KEY"}, "poll": POLL, "limits": {"requests_per_second": 50}}
-        providers["openai"] = {
-            "kind": "openai_batch",
-            "base_url": f"https://{host_of('openai')}/v1",
-            "webhook_secrets": [{"env": "HOOK_STANDARD"}],
-            **common,
-        }
-        providers["anthropic"] = {
-            "kind": "anthropic_batches",
-            "base_url": f"https://{host_of('anthropic')}/v1",
-            **common,
-        }
-        return {
-            "state_dir": str(self.state_dir),
-            "providers": {name: providers[name] for name in self.plan.providers},
-            "attention": {"within": ATTENTION},
-            "callbacks": CALLBACKS,
-        }
-
 
 #: Hosts that are no provider's and may be reached all the same.
 KNOWN: Final = frozenset({DAEMON, receiver.ADDRESS, receiver.HOST})
@@ -379,12 +272,6 @@ _COMMITTED: Final = (
     "SELECT o.operation_id, o.provider, o.state, o.token, o.remote_job_id, s.mark_at, s.lease_until, s.deadline_at,"
     " s.errors FROM operations o LEFT JOIN schedule s ON s.key = o.key WHERE o.trace_id = ?"
 )
-EPOCH: Final = 1_800_000_000_000
-
-
-def host_of(name: str) -> str:
-    """Where a provider is."""
-    return f"p-{name}.test"
 
 
 def _name(fault: Fault) -> str:
@@ -395,58 +282,6 @@ def _name(fault: Fault) -> str:
     if fault.answer_bytes is not None:
         return "answer_lost" if fault.answer_bytes == 0 else "answer_cut"
     return "request_late" if fault.request_delay else "answer_late"
-
-
-def _declared(creed: Creed) -> dict[str, Any]:
-    """One `[providers.NAME]` as an operator would write it."""
-    table: dict[str, Any] = {
-        "kind": "http",
-        "base_url": f"https://{host_of(creed.name)}/v1",
-        "headers": {"Authorization": {"env": "KEY", "prefix": "Bearer "}},
-        "poll": POLL,
-        "limits": {"requests_per_second": 50},
-        "create": {"request": "POST /jobs", "job_id": "$.id", "idempotency": "none"},
-        "status": {
-            "request": "GET /jobs/{job_id}",
-            "state": "$.state",
-            "pending": ["queued", "running"],
-            "failed": ["failed"],
-            "cancelled": ["cancelled"],
-            "expired": ["expired"],
-            "progress": "$.percent",
-        },
-    }
-    if creed.token == "header":
-        table["create"]["idempotency"] = {"header": "Idempotency-Key", "quoted": False}
-    elif creed.token == "field":
-        table["create"]["idempotency"] = {"field": "client_token"}
-    if creed.looks_up:
-        table["lookup"] = {"request": "GET /jobs?ref={operation_id}", "job_id": "$.jobs[*].id"}
-        table["create"]["settle"] = "10s"
-    table["create"]["on_absent"] = creed.on_absent
-    if creed.results == "items":
-        table["status"]["outcome_in_items"] = ["done"]
-        table["items"] = {
-            "from": "$.result.items", "id": "$.id", "state": "$.state", "succeeded": ["ok"], "failed": ["bad"],
-        }  # fmt: skip
-    else:
-        table["status"]["succeeded"] = ["done"]
-        fetched = creed.results == "fetched"
-        table["result"] = {"request": "GET /jobs/{job_id}/result"} if fetched else {"from": "$.result"}
-    if creed.has_cancel:
-        table["cancel"] = {"request": "DELETE /jobs/{job_id}", "repeatable": creed.cancel_is_repeatable}
-    if creed.takes_input:
-        table["status"]["blocked"] = ["waiting"]
-        table["input"] = {"request": "POST /jobs/{job_id}/input"}
-    if creed.webhooks:
-        table["webhook"] = {"scheme": creed.webhooks, "job_id": "$.job.id", "state": "$.job.state"}
-        if creed.webhooks == "hmac-sha256":
-            table["webhook"] |= {
-                "signature": "header:X-Signature", "timestamp": "header:X-Timestamp", "event_id": "$.event",
-            }  # fmt: skip
-        secret = "HOOK_STANDARD" if creed.webhooks == "standard" else "HOOK_HMAC"
-        table["webhook_secrets"] = [{"env": secret}]
-    return table
 
 
 class HistoryProcess(Process):
@@ -513,8 +348,3 @@ class HistoryProcess(Process):
             for watch in world.watches.values():
                 watch.on_mischief = world.notes_mischief
             yield
-
-
-def hook_of(name: str) -> str:
-    """Where a provider's webhooks go."""
-    return f"http://{DAEMON}:{HOOKS_PORT}/webhooks/{name}"
