@@ -17,6 +17,8 @@ from tests.simulation.view import Row, View, facts, moves
 GIVEN_UP: Final = frozenset({"timed_out", "abandoned"})
 #: Ends with a result.
 GOOD_ENDS: Final = frozenset({"succeeded", "completed_with_errors"})
+#: Where a person is asked which of several jobs it is.
+MANY_JOBS_ARE_TOLD: Final = frozenset({"contract_violation", "create_unresolved"})
 #: What may become of an item, as a summary counts it.
 ITEM_ENDS: Final = ("succeeded", "failed", "cancelled", "expired", "missing")
 

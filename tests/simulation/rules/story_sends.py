@@ -17,7 +17,6 @@ _JOB_PATH: Final = re.compile(r"/v1/batches/([^/]+)(?:/cancel)?")
 _FILE_PATH: Final = re.compile(r"/v1/files/([^/]+)/content")
 #: Answers to a create that made no job; the same create may follow (B1).
 _SURELY_NO_JOB: Final = frozenset({401, 429})
-_MANY_JOBS_ARE_TOLD: Final = frozenset({"contract_violation", "create_unresolved"})
 
 
 def n1_a_create_has_its_row(view: View) -> Iterator[str]:
@@ -69,7 +68,7 @@ def n3_one_job(view: View) -> Iterator[str]:
             yield f"the job {job.id} is nobody's: {job.metadata}"
     for operation_id, op in known.items():
         jobs = view.jobs(op)
-        if len(jobs) > 1 and op["state"] not in _MANY_JOBS_ARE_TOLD:
+        if len(jobs) > 1 and op["state"] not in record.MANY_JOBS_ARE_TOLD:
             yield f"{operation_id} has {len(jobs)} jobs and stands in {op['state']}"
         if sent[operation_id] > 1 + op["living"].get("resends", 0):
             yield f"{sent[operation_id]} creates of {operation_id} may have made a job"

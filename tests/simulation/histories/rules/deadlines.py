@@ -54,8 +54,7 @@ def n23_something_always_comes_next(seen: Seen) -> Iterator[str]:
     """An open row has a next action with a time in reach, or a question with a deadline."""
     if seen.world.jumped:
         return
-    may_stay_open = frozenset({"blocked"})
-    yield from record.n23_questions_have_a_deadline(seen.view, but_for=may_stay_open)
+    yield from record.n23_questions_have_a_deadline(seen.view, but_for=frozenset({"blocked"}))
     reach = seen.world.now_ms + 3_600_000 + LEASE_MS
     for op, plan in record.open_rows(seen.view):
         if min(plan["due_at"], plan["deadline_at"] or plan["due_at"]) > reach:

@@ -9,8 +9,6 @@ from tests.simulation.histories.truth import TrueJob
 from tests.simulation.rules import record
 from tests.simulation.view import Row, facts, moves
 
-#: Where a person is asked which of several jobs it is.
-_MANY_JOBS_ARE_TOLD: Final = frozenset({"contract_violation", "create_unresolved"})
 #: How long an answer may take and be kept, ms: longer than any that is not late by its network.
 _KEPT_MS: Final = 5_000
 
@@ -39,7 +37,7 @@ def n3_one_job(seen: Seen) -> Iterator[str]:
 
 def _was_told_of(seen: Seen, op: Row, jobs: list[TrueJob]) -> bool:
     """A liar's second job is told once both ids were surely heard of. What nobody heard is not known."""
-    heard = [row for row in moves(seen.view, op) if row["to_state"] in _MANY_JOBS_ARE_TOLD]
+    heard = [row for row in moves(seen.view, op) if row["to_state"] in record.MANY_JOBS_ARE_TOLD]
     clean = sum(a.is_create and a.status == 200 and not a.mischief for a in seen.its_arrivals(op))
     lost = sum(bool(s.fault) and s.has_effect for s in seen.its_sends(op))
     return bool(heard) or clean - lost <= 1 or op["state"] in record.GIVEN_UP or len(seen.world.lives) > 1 or not jobs
@@ -55,9 +53,9 @@ def n3_two_jobs_are_told(seen: Seen) -> Iterator[str]:
         if len(heard) < 2:
             continue
         rows = facts(seen.view, op)
-        record = [op["remote_job_id"], *op["living"].get("candidates", ()), *(f"{row['facts']}" for row in rows)]
-        unnamed = [job for job in sorted(heard) if not any(job in words for words in record if words)]
-        is_told = any(row["kind"] == "contradiction" or row["to_state"] in _MANY_JOBS_ARE_TOLD for row in rows)
+        told = [op["remote_job_id"], *op["living"].get("candidates", ()), *(f"{row['facts']}" for row in rows)]
+        unnamed = [job for job in sorted(heard) if not any(job in words for words in told if words)]
+        is_told = any(row["kind"] == "contradiction" or row["to_state"] in record.MANY_JOBS_ARE_TOLD for row in rows)
         if unnamed or not is_told:
             yield f"{op['operation_id']} has the jobs {sorted(heard)}, which were answered; unnamed: {unnamed}"
 

@@ -89,8 +89,8 @@ class Seen:
         return sum(self.told(op).asked.count(word) for word in words)
 
     def _customer(self, op: Row) -> Customer:
-        nobody = Customer(self.world.plan.wishes[0], "", 0)
-        return self.customers.get(op["operation_id"], nobody)
+        found = self.customers.get(op["operation_id"])
+        return found if found is not None else Customer(self.world.plan.wishes[0], "", 0)  # who was told nothing
 
 
 def _by_trace(log: Iterable[Traced]) -> Mapping[str, list[Traced]]:
