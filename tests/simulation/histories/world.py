@@ -267,10 +267,11 @@ class HistoryWorld(SimWorld):
 KNOWN: Final = frozenset({DAEMON, receiver.ADDRESS, receiver.HOST})
 _COMMITTED_NAMES: Final = (
     "operation_id", "provider", "state", "token", "job", "mark_at", "lease_until", "deadline_at", "errors",
+    "fence",
 )  # fmt: skip
 _COMMITTED: Final = (
     "SELECT o.operation_id, o.provider, o.state, o.token, o.remote_job_id, s.mark_at, s.lease_until, s.deadline_at,"
-    " s.errors FROM operations o LEFT JOIN schedule s ON s.key = o.key WHERE o.trace_id = ?"
+    " s.errors, s.fence FROM operations o LEFT JOIN schedule s ON s.key = o.key WHERE o.trace_id = ?"
 )
 
 

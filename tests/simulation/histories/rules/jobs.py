@@ -7,7 +7,7 @@ from typing import Final
 from tests.simulation.histories.rules.seen import Seen, creates_that_may_have_arrived, creed_of, surely_answered
 from tests.simulation.histories.truth import TrueJob
 from tests.simulation.rules import record
-from tests.simulation.view import Row, facts, moves
+from tests.simulation.view import Row, facts
 
 #: How long an answer may take and be kept, ms: longer than any that is not late by its network.
 _KEPT_MS: Final = 5_000
@@ -24,23 +24,13 @@ def n3_one_job(seen: Seen) -> Iterator[str]:
         jobs = seen.its_jobs(op)
         leave = seen.asked(op, "resend") + (creed is not None and creed.on_absent == "resend")
         if creed is not None and creed.lies:
-            if len(jobs) > 1 and seen.at_the_end and not leave and not _was_told_of(seen, op, jobs):
-                yield f"{op['operation_id']} has the jobs {[job.id for job in jobs]}, and nobody was told"
-            continue
+            continue  # it makes a job of each create; who is told of them, the next rule looks at
         if len(jobs) > 1 + leave:
             yield f"{op['operation_id']} has {len(jobs)} jobs, {leave} re-sends were allowed"
         if creed is None or not creed.token:
             sent = creates_that_may_have_arrived(seen, op)
             if sent > 1 + leave:
                 yield f"{sent} creates of {op['operation_id']} may have made a job, {leave} re-sends were allowed"
-
-
-def _was_told_of(seen: Seen, op: Row, jobs: list[TrueJob]) -> bool:
-    """A liar's second job is told once both ids were surely heard of. What nobody heard is not known."""
-    heard = [row for row in moves(seen.view, op) if row["to_state"] in record.MANY_JOBS_ARE_TOLD]
-    clean = sum(a.is_create and a.status == 200 and not a.mischief for a in seen.its_arrivals(op))
-    lost = sum(bool(s.fault) and s.has_effect for s in seen.its_sends(op))
-    return bool(heard) or clean - lost <= 1 or op["state"] in record.GIVEN_UP or len(seen.world.lives) > 1 or not jobs
 
 
 def n3_two_jobs_are_told(seen: Seen) -> Iterator[str]:

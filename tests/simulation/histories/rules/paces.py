@@ -16,6 +16,9 @@ _BASE_MS: Final = 2_000
 #: A ring is answered by a read within so long, ms: reads under way take less.
 _ANSWERED_MS: Final = 2_000
 
+#: A delivery rings within so long after it left its sender, ms: the latest that a network makes it, and its commit.
+_RINGS_WITHIN_MS: Final = 5_000 + 1_000
+
 
 def n21_polls_keep_their_distance(seen: Seen) -> Iterator[str]:
     """Two reads of one job in a row lie `base` apart, unless something rang in between."""
@@ -35,7 +38,7 @@ def n21_polls_keep_their_distance(seen: Seen) -> Iterator[str]:
                 continue  # a person's decision is followed by a read at once
             if any(s.has_effect and one.at_ms <= s.at_ms <= two.at_ms and s not in (one, two) for s in sends):
                 continue  # what was done in between is looked after
-            if one.path != two.path or _rang(seen, two.host, one.at_ms - 65_000, two.at_ms):
+            if one.path != two.path or _rang(seen, two.host, one.at_ms - _RINGS_WITHIN_MS, two.at_ms):
                 continue
             if two.row["deadline_at"] is not None and two.at_ms + 1_000 >= two.row["deadline_at"]:
                 continue
@@ -71,16 +74,21 @@ def n21_retry_after_is_kept(seen: Seen) -> Iterator[str]:
                 continue
             until = arrival.at_ms + 1_000 * arrival.wait_seconds
             early = [s for s in sends if arrival.at_ms < s.at_ms < until and s.life == own[0].life]
-            early = [s for s in early if _claimed_at(s) > arrival.at_ms]  # an action that had begun comes to its end
+            early = [s for s in early if _begun_at(s, sends) > arrival.at_ms]  # what had begun comes to its end
             yield from (
                 f"{s.method} {s.path} left {until - s.at_ms} ms before {name} would be asked" for s in early[:1]
             )
 
 
-def _claimed_at(send: Send) -> int:
-    """When the action began that sent it; a list has no row, and is read a page at a time."""
-    until = send.row["lease_until"] if send.row is not None else None
-    return send.at_ms if until is None else until - LEASE_MS
+def _begun_at(send: Send, sends: list[Send]) -> int:
+    """When the action began that sent it, as far as is known: its lease may have been renewed, and what it sent before
+    tells then. A list has no row, and is read a page at a time.
+    """
+    if send.row is None or send.row["lease_until"] is None:
+        return send.at_ms
+    action = (send.life, send.trace_id, send.row["fence"])
+    own = (s.at_ms for s in sends if s.row is not None and (s.life, s.trace_id, s.row["fence"]) == action)
+    return min(int(send.row["lease_until"]) - LEASE_MS, *own, send.at_ms)
 
 
 def n21_a_good_read_resets_the_budget(seen: Seen) -> Iterator[str]:
