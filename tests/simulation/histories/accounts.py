@@ -140,6 +140,11 @@ class Event:
     taken: int = 0
     refused: int = 0
 
+    @property
+    def state(self) -> str:
+        """What it says of the job, true or not."""
+        return str(json.loads(self.body)["job"]["state"])
+
 
 class DeclaredAccount:
     """One declared provider's jobs, tokens and webhooks."""

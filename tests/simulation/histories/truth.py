@@ -34,10 +34,11 @@ class TrueJob:
 
     def outcomes(self) -> set[str]:
         """What an operation that holds it may have come to, without a person's `accept`."""
-        allowed = {outcome for word in {self.end, *self.also_told} if word for outcome in self._of(word)}
+        allowed = {outcome for word in {self.end, *self.also_told} if word for outcome in self.outcomes_of(word)}
         return allowed | ({"failed", "completed_with_errors"} if self.also_told else set())
 
-    def _of(self, word: str) -> set[str]:
+    def outcomes_of(self, word: str) -> set[str]:
+        """The same, had it ended as `word`."""
         words = set(self.items.values())
         if word == "failed":
             return {"failed"}

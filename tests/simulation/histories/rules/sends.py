@@ -1,6 +1,7 @@
 """What left the daemon: under which row, with which names, and what it may still send."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from reconcile.states import TERMINAL, State
 from tests.simulation.histories.configuration import host_of
@@ -8,6 +9,10 @@ from tests.simulation.histories.rules.seen import Seen
 from tests.simulation.histories.world import Send
 from tests.simulation.rules import record
 from tests.simulation.view import moves
+
+#: How long a request may take from its committed mark to the network, ms. 1 s: arbitrary; no rate here takes so long.
+_ON_ITS_WAY_MS: Final = 1_000
+_OVERTAKES: Final = ("input_given", "cancel_requested")
 
 
 def n1_a_row_before_each_send(seen: Seen) -> Iterator[str]:
@@ -19,9 +24,18 @@ def n1_a_row_before_each_send(seen: Seen) -> Iterator[str]:
             continue
         states = _states_for(send)
         is_marked = send.row["mark_at"] is not None or send.row["state"] == "create_unknown"  # sent again, by its token
-        if send.row["state"] not in states or not is_marked:
+        if (send.row["state"] not in states or not is_marked) and not _was_overtaken(seen, send):
             stood = f"{send.row['state']}{'' if send.row['mark_at'] is None else ', marked'}"
             yield f"{send.method} {send.path} left while {send.row['operation_id']} stood in {stood}"
+
+
+def _was_overtaken(seen: Seen, send: Send) -> bool:
+    """An input was on its way, its mark committed, when somebody asked for a cancel: that follows it."""
+    if not send.is_input or send.row is None or send.row["state"] != "cancel_requested":
+        return False
+    op = next(op for op in seen.view.operations if op["operation_id"] == send.row["operation_id"])
+    asked = [row for row in moves(seen.view, op) if (row["from_state"], row["to_state"]) == _OVERTAKES]
+    return any(0 <= send.at_ms - row["at"] <= _ON_ITS_WAY_MS for row in asked)
 
 
 def _states_for(send: Send) -> set[str]:
@@ -69,7 +83,7 @@ def n31_a_violation_stops_everything(seen: Seen) -> Iterator[str]:
     for send in seen.world.sends:
         if send.row is None or send.row["state"] != "contract_violation":
             continue
-        if send.at_ms > since.get(send.row["operation_id"], 0) + 1_000:
+        if send.at_ms > since.get(send.row["operation_id"], 0) + _ON_ITS_WAY_MS:
             yield f"{send.method} {send.path} left for {send.row['operation_id']} in contract_violation"
 
 
