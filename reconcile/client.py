@@ -19,7 +19,7 @@ from yarl import URL
 
 from reconcile import inflate, limits, schedule
 from reconcile.absence import origin_of
-from reconcile.errors import NotSent, OutcomeUnknown, ProviderError
+from reconcile.errors import NotSent, NotTried, OutcomeUnknown, ProviderError
 from reconcile.files import CHUNK, Files
 from reconcile.heads import CountedResponse
 from reconcile.light_dataclass import light_dataclass
@@ -155,7 +155,7 @@ class Client:
                 body = self._streamed(request.body, opened)
             except OSError as fault:
                 now = self._clock.now()
-                return Exchange(request, now, now, None, NotSent(_OUR_FILE, str(fault)), peer.credential_name)
+                return Exchange(request, now, now, None, NotTried(_OUR_FILE, str(fault)), peer.credential_name)
             return await self._exchange(peer, op, request, body)
 
     async def _exchange(self, peer: Peer, op: Traced, request: HttpRequest, body: Body) -> Exchange:
@@ -202,7 +202,7 @@ class Client:
     ) -> Awaitable[aiohttp.ClientResponse]:
         """The request, which leaves when this is awaited. Raises: NotSent."""
         if (absence := peer.absence_for(op)) is not None:  # the last net: the worker has asked before
-            raise NotSent(absence.value, "nothing may be asked about this operation as the configuration stands")
+            raise NotTried(absence.value, "nothing may be asked about this operation as the configuration stands")
         url = _url(peer, request)
         headers = {**request.headers, **_trace(op, request)}
         if not decodes:
@@ -253,6 +253,8 @@ class Client:
         self._meters.count("requests", provider=peer.name, purpose=purpose, answer=_answer_class(exchange))
         seconds = max(0, exchange.ended_at - exchange.sent_at) / 1000
         self._meters.observe("request_duration_seconds", seconds, provider=peer.name, purpose=purpose)
+        if isinstance(exchange.error, NotTried):
+            return
         was_paused = peer.pause.until_ms is not None
         self._follow(peer, exchange, create_not_accepted=create_not_accepted)
         if (peer.pause.until_ms is not None) != was_paused:
@@ -311,10 +313,10 @@ def _named_url(peer: Peer, base: URL, name: str) -> URL:
         url = base.join(URL(name)).with_user(None)
         is_own = origin_of(url) == origin_of(base)
     except ValueError as fault:
-        raise NotSent("bad_url", str(fault)) from fault
+        raise NotTried("bad_url", str(fault)) from fault
     is_storage = url.host in peer.provider.contract.storage_hosts and url.scheme in ("https", base.scheme)
     if not is_own and not is_storage:
-        raise NotSent(f"foreign_host:{url.host_port_subcomponent}", "not the configured host: nobody was asked")
+        raise NotTried(f"foreign_host:{url.host_port_subcomponent}", "not the configured host: nobody was asked")
     if not _SPELLED.fullmatch(name):
         return url
     # What follows the host goes out as it was given: a signature may be of the very spelling.

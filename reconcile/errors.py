@@ -110,6 +110,10 @@ class NotSent(ProviderError):
     """Surely never arrived: the name did not resolve, or no connection was made."""
 
 
+class NotTried(NotSent):
+    """We refused by ourselves and nobody was asked: of the provider nothing is learned."""
+
+
 class OutcomeUnknown(ProviderError):
     """It may have arrived: time-out, reset, cut or unreadable answer."""
 

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from daemon.meters import Counts
-from reconcile import client
+from reconcile import client, limits
 from reconcile.client import CREATE_SECONDS, Client, Exchange
 from reconcile.errors import NotSent, OutcomeUnknown
 from reconcile.files import CHUNK, Files
@@ -383,6 +383,13 @@ async def test_a_stranger_is_not_asked_at_all(bench: Bench, name: str, error_cla
         await bench.fetch(name.format(**parts))
     assert refused.value.error_class == error_class.format(**parts)
     assert bench.seen == []
+
+
+async def test_where_nobody_was_asked_nothing_is_learned_of_the_provider(bench: Bench) -> None:
+    """Results that are said to lie elsewhere hold up no create, cancel or read of the others."""
+    with pytest.raises(NotSent):
+        await bench.fetch("https://gateway.invalid/x")
+    assert (bench.peer.pause, list(bench.peer.recent)) == (limits.NO_PAUSE, [])
 
 
 @pytest.mark.parametrize(
