@@ -41,7 +41,7 @@ from tests.simulation.transports import Fault, MemoryNetwork, Trace
 EPOCH_MS: Final = 1_800_000_000_000
 #: How long the process stays down after a crash, virtual seconds; arbitrary.
 DOWN_SECONDS: Final = 1.0
-#: When a life is given up that has not come to its story's end, virtual seconds: above every deadline in `CONFIG`.
+#: When a life is given up that has not come to its story's end, virtual seconds: above every deadline that `config` gives.
 PATIENCE_SECONDS: Final = 2 * 3600.0
 DAEMON, PROVIDER = "daemon.test", "provider.test"
 API_PORT, HOOKS_PORT, PROVIDER_PORT = 8787, 8786, 443
@@ -121,14 +121,13 @@ class SimWorld:
         chosen = scenario if isinstance(scenario, Scenario) else find_scenario(scenario)
         ids = SeededDice(f"{seed}/provider").identifier
         self.provider = Provider(chosen, ids=ids, database=self.database, api_key=ENVIRON["KEY"])
-        self.config = parse(config(self.state_dir, poll), ENVIRON, file="simulated.toml")
-        if self.receiver is not None:
-            self.configure({"callbacks": CALLBACKS})
+        self._poll = poll
+        self.configure({} if self.receiver is None else {"callbacks": CALLBACKS})
         self.state_dir.mkdir(parents=True)
 
     def configure(self, sections: Mapping[str, Any]) -> None:
         """The configuration of the lives to come, with further sections."""
-        document = {**config(self.state_dir, POLL), **sections}
+        document = {**config(self.state_dir, self._poll), **sections}
         self.config = parse(document, ENVIRON, file="simulated.toml")
 
     def live(

@@ -15,6 +15,8 @@ _ATTENTION_MS: Final = int(ATTENTION.removesuffix("m")) * 60_000
 #: The longest of each deadline that a plan gives, ms: create, result, cancel, input.
 _LONGEST_MS: Final = 120_000 + 160_000 + 45_000 + 60_000
 _CAP_MS, _SWEEP_MS = 20_000, 30_000
+#: The longest Retry-After that is heeded, typed by hand (N21), ms.
+_RETRY_AFTER_MS: Final = 3_600_000
 
 
 def n22_a_deadline_is_a_wall_clock(seen: Seen) -> Iterator[str]:
@@ -55,7 +57,7 @@ def n23_something_always_comes_next(seen: Seen) -> Iterator[str]:
     if seen.world.jumped:
         return
     yield from record.n23_questions_have_a_deadline(seen.view, but_for=frozenset({"blocked"}))
-    reach = seen.world.now_ms + 3_600_000 + LEASE_MS
+    reach = seen.world.now_ms + _RETRY_AFTER_MS + LEASE_MS
     for op, plan in record.open_rows(seen.view):
         if min(plan["due_at"], plan["deadline_at"] or plan["due_at"]) > reach:
             yield f"{op['operation_id']} in {op['state']} is due only at {plan['due_at']}"

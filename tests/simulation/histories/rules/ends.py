@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from reconcile.states import TERMINAL, State
 from tests.simulation.histories.accounts import WORDS
@@ -9,6 +10,9 @@ from tests.simulation.histories.configuration import host_of
 from tests.simulation.histories.rules.seen import Seen, creates_that_may_have_arrived, shows
 from tests.simulation.rules import record
 from tests.simulation.view import Row, moves
+
+#: Within so long of its create a job may have ended in the answer itself, ms: the longest that an account takes for one.
+_AT_ONCE_MS: Final = 4_000
 
 
 def n10_ends_fit_their_counts(seen: Seen) -> Iterator[str]:
@@ -96,6 +100,6 @@ def n20_success_was_read(seen: Seen) -> Iterator[str]:
         host = host_of(op["provider"])
         watch = seen.world.watches[op["provider"]]
         lists = [a for a in watch.arrivals if shows(a, ended_ms) and a.path.rstrip("/").endswith("batches")]
-        at_once = [a for a in watch.arrivals if a.is_create and ended_ms <= a.at_ms + 4_000]
+        at_once = [a for a in watch.arrivals if a.is_create and ended_ms <= a.at_ms + _AT_ONCE_MS]
         if not reads and not lists and not at_once:
             yield f"{op['operation_id']} is {op['state']}, and {host} was never asked after its end at {ended_ms}"
