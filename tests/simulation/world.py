@@ -41,7 +41,7 @@ from tests.simulation.transports import Fault, MemoryNetwork, Trace
 EPOCH_MS: Final = 1_800_000_000_000
 #: How long the process stays down after a crash, virtual seconds; arbitrary.
 DOWN_SECONDS: Final = 1.0
-#: When a life is given up that has not come to its story's end, virtual seconds: above every deadline that `config` gives.
+#: When a life is given up that has not come to its story's end, virtual seconds: above every deadline of `config`.
 PATIENCE_SECONDS: Final = 2 * 3600.0
 DAEMON, PROVIDER = "daemon.test", "provider.test"
 API_PORT, HOOKS_PORT, PROVIDER_PORT = 8787, 8786, 443

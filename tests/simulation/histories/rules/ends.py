@@ -11,7 +11,7 @@ from tests.simulation.histories.rules.seen import Seen, creates_that_may_have_ar
 from tests.simulation.rules import record
 from tests.simulation.view import Row, moves
 
-#: Within so long of its create a job may have ended in the answer itself, ms: the longest that an account takes for one.
+#: Within so long of its create a job may have ended in the answer itself, ms: the longest that an account takes.
 _AT_ONCE_MS: Final = 4_000
 
 
