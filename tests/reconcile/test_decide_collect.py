@@ -5,6 +5,7 @@ import pytest
 from reconcile.draft import next_action
 from reconcile.evidence import Collected, CollectFailed, JobRead, ReadFailed, ResultIsFailure
 from reconcile.model import EntryKind, Observation, Problems, RemoteError, Summary, Verdict, VerdictKind
+from reconcile.replacing import replace
 from reconcile.states import Priority, State
 from tests.reconcile.rows import (
     ALL_GOOD,
@@ -54,6 +55,20 @@ def test_a_result_is_collected_and_every_item_succeeded(state: State, cell: str)
 def test_a_result_is_collected_and_breaks_the_contract(state: State, cell: str) -> None:
     op = in_state(state)
     assert_cell(op, step(op, Collected(info(problems=Problems(duplicate=("a",))), ALL_GOOD)), cell)
+
+
+def test_a_result_that_is_collected_again_is_the_one_that_is_served() -> None:
+    """Its items stand under the new try; those of the one before it are dropped."""
+    broken = step(in_state(S.RESULT_COLLECTING), Collected(info(problems=Problems(duplicate=("a",))), ALL_GOOD))
+    again = replace(broken.operation, state=S.RESULT_COLLECTING)
+    after = step(again, Collected(info(attempt=2), ALL_GOOD)).operation
+    assert after.result is not None
+    assert (after.collect_attempt, after.result.attempt) == (2, 2)
+
+
+def test_a_job_that_shows_itself_again_after_an_unread_end_is_believed_when_it_names_nothing() -> None:
+    after = step(in_state(S.RESULT_COLLECTING, end_unread=True), read("ended")).operation
+    assert (after.results, after.end_unread) == ((), False)
 
 
 @pytest.mark.parametrize(("state", "cell"), _collecting_becomes("failed"))

@@ -453,6 +453,12 @@ def test_cancelling_again_is_a_new_intent_with_a_new_deadline() -> None:
     assert after.schedule.marks_on_claim
 
 
+def test_a_result_that_is_fetched_again_has_a_whole_budget_of_tries() -> None:
+    """The decision's effect says so: what failed before the question counts no more."""
+    after = decided(in_state(S.RESULT_UNAVAILABLE, errors=7, gone_reads=2), "collect_again").operation
+    assert (after.schedule.errors, after.schedule.gone_reads) == (0, 0)
+
+
 def test_keeping_withdraws_the_cancel() -> None:
     op = in_state(S.CANCELLATION_UNCONFIRMED, cancel=replace(CANCEL, answer="unknown"))
     after = decided(op, "keep").operation

@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -70,6 +70,8 @@ class Total:
         self.failed: list[Report] = []
         #: Ctrl-C came before its end.
         self.is_interrupted = False
+        #: The same by provider.
+        self.ends_of: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def take(self, report: Report) -> None:
         """One more world."""
@@ -81,6 +83,8 @@ class Total:
         self.hours += report.virtual_hours
         self.ledger += report.ledger
         self.ends += report.ends
+        for (provider, end), n in report.ends_of.items():
+            self.ends_of[provider][end] += n
         if report.violations:
             self.failed.append(report)
 

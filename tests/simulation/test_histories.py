@@ -7,6 +7,7 @@ it; each listed pair of fault and state seen; the digest of a seed the same wher
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +15,12 @@ import pytest
 
 from tests.simulation import run
 from tests.simulation.histories import judging
-from tests.simulation.histories.scripts import planned
+from tests.simulation.histories.scripts import BY_NAME, STANDINS, Doom, planned
 from tests.simulation.histories.told import told
+from tests.simulation.histories.world import HistoryWorld
 from tests.simulation.inline_sqlite import InlineSqlite, ThreadedSqlite
 from tests.simulation.planted import Defect, Hunk, PatchFails, defects, is_caught, names_of, planted, read, story_fails
+from tests.simulation.world import Process, io_error
 
 ROOT: Final = Path(__file__).parents[2]
 #: About 25 operations each.
@@ -84,6 +87,36 @@ def test_a_patch_is_read_as_it_is_written(tmp_path: Path) -> None:
     path.write_text(f"{head}--- a.py\n+++ a.py\n@@\n{body}--- b.py\n+++ b.py\n@@\n-x\n")
     hunks = (Hunk("a.py", "kept\nold\n\nkept\n", "kept\nnew\n\nkept\n"), Hunk("b.py", "x\n", ""))
     assert read(path) == Defect("x", "What it does.", ("N1", "N2"), (3, 4), "", hunks)
+
+
+def test_a_patch_that_only_breaks_the_harness_is_not_caught() -> None:
+    """A name that is misspelled in a patch is no rule that sees it."""
+    defect = Defect("any", "", ("N1", "any"), (1,), "", ())
+    assert not is_caught(defect, {"NameError", "AssertionError"})
+    assert is_caught(defect, {"NameError", "N21"})
+
+
+def test_a_life_that_gives_up_by_itself_is_named(folder: Path) -> None:
+    """Else a process that dies too easily would count as one that was killed, and its next life would hide it."""
+    world = HistoryWorld(folder, replace(planned(4), dooms=(Doom(stop_after=3_600.0),)))
+
+    def fails(process: Process) -> None:
+        if process.life.commits == 30 and process.life.number == 1:
+            raise io_error()
+
+    world.on_commit = fails
+    found: list[str] = []
+    world.run(lambda world: found.extend(judging.check(world, at_the_end=False)))
+    assert {words.partition(":")[0] for words in found} == {"N33 (lives)"}
+
+
+def test_every_provider_of_the_worlds_is_seen_to_its_good_ends() -> None:
+    """One whose results can never be fetched, say, would make every rule of results pass for it."""
+    if TOTAL.worlds < WORLDS:
+        pytest.skip("not all worlds were told in this run")
+    for provider in (*BY_NAME, *STANDINS):
+        assert TOTAL.ends_of[provider]["succeeded"] >= 20, provider
+        assert TOTAL.ends_of[provider].total() >= 100, provider
 
 
 # ---- the same again --------------------------------------------------------------------------------------------------

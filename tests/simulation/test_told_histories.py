@@ -5,14 +5,16 @@ that are named. Each rule of `histories/judging.py` is run after each crash and 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.simulation.histories import scripts
 from tests.simulation.histories.configuration import host_of
 from tests.simulation.histories.judging import check
-from tests.simulation.histories.scripts import Doom, Plan, Script, Wish
+from tests.simulation.histories.scripts import Doom, Draws, Plan, Script, Wish
 from tests.simulation.histories.world import HistoryWorld
 from tests.simulation.transports import LOST_ANSWER, LOST_REQUEST, Fault
 from tests.simulation.view import View, facts, load, moves
@@ -73,6 +75,41 @@ def first(provider: str, method: bytes, ends: bytes, *faults: Fault) -> Befalls:
         return left.pop() if left and is_it else None
 
     return befalls
+
+
+CROWD: Final = 40
+
+
+def crowd(provider: str, seed: int, *dooms: Doom) -> Plan:
+    """As many jobs at one account as no drawn world has: from twenty on its list is read in place of each of them."""
+    dice = Draws(f"crowd/{provider}/{seed}")
+    wishes = []
+    for number in range(CROWD):
+        script = Script(
+            f"s{number}",
+            runs_ms=dice.pick((20_000, 60_000, 90_000)),
+            ends=dice.pick(("done", "done", "done", "failed", "expired")),
+            items=dice.whole(1, 3),
+            shown_after_ms=dice.pick((0, 0, 5_000)),
+            tells=dice.pick(("once", "lost", "late")),
+        )
+        one = Wish(number, provider, script, dice.span(0, 3), {}, thinks=None, consumers=0)
+        begun = scripts.with_body(one, dice)
+        wishes.append(replace(begun, body={**begun.body, "result_within": "160s"}))
+    return Plan(seed, [provider], wishes, dooms)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("dooms", [(), (Doom(step=4_000),), (Doom(commit=(60, "after")), Doom(stop_after=50.0))])
+def test_a_list_carries_the_jobs_of_a_crowd_to_their_ends(folder: Path, provider: str, dooms: tuple[Doom, ...]) -> None:
+    """C6: each end is found in time, by pages and by what webhooks come; what no page shows is read by its id."""
+    world = HistoryWorld(folder, crowd(provider, 1, *dooms))
+    found: list[str] = []
+    world.run(lambda world: found.extend(check(world, at_the_end=False)))
+    assert [*found, *check(world, at_the_end=True)] == []
+    told_of = [entry["event"] for life in world.lives for entry in life.log]
+    assert told_of.count("list_swept") >= 3
+    assert {customer.told.body["state"] for customer in world.customers} >= {"succeeded"}
 
 
 def test_a_second_job_that_shows_late_stops_everything_and_both_are_told(folder: Path) -> None:

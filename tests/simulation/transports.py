@@ -20,6 +20,8 @@ from aiohttp.client_proto import ResponseHandler
 from tests.simulation.loop import VirtualLoop
 
 P = TypeVar("P", bound=asyncio.Protocol)
+#: The port of https.
+HTTPS = 443
 HIGH_WATER, LOW_WATER = 64 * 1024, 16 * 1024
 REQUEST_LINE = re.compile(rb"[A-Z]+ \S+ HTTP/1\.[01]\r\n")
 DATE_LINE = re.compile(rb"(?<=\r\n)Date: [^\r\n]*\r\n")
@@ -255,7 +257,9 @@ class MemoryNetwork:
         server = self._listeners[host, port]()
         near, far = ("127.0.0.1", 40000 + self._connections), ("127.0.0.1", port)
         wire.client = MemoryTransport(wire, self.loop, protocol, peername=far, sockname=near)
-        wire.client.peer = MemoryTransport(wire, self.loop, server, peername=near, sockname=far)
+        # Nothing is encrypted here, and whoever serves at the port of https is asked by https.
+        tls = {"sslcontext": True} if port == HTTPS else {}
+        wire.client.peer = MemoryTransport(wire, self.loop, server, peername=near, sockname=far, **tls)
         wire.client.peer.peer = wire.client
         server.connection_made(wire.client.peer)
         protocol.connection_made(wire.client)

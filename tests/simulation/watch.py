@@ -35,6 +35,11 @@ class Asking:
         """Whether it would give a job what it waits for."""
         return self.path.endswith("/input")
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it reads a page of all jobs."""
+        return self.method == "GET" and self.path.endswith("batches")
+
 
 @dataclass(slots=True)
 class Arrival(Asking):

@@ -76,6 +76,8 @@ class Life:
     troubles: list[str] = field(default_factory=list)
     #: The story's end did not come within `PATIENCE_SECONDS`.
     stalled: bool = False
+    #: Why it gave up its file; empty: it did not.
+    broken: str = ""
     log: list[Any] = field(default_factory=list)
 
 
@@ -143,8 +145,10 @@ class SimWorld:
         try:
             process.loop.run_until_complete(process.main())
             process.life.ended = True
-        except (Crash, StoreBroken):
+        except Crash:
             pass
+        except StoreBroken as fault:
+            process.life.broken = str(fault)
         finally:
             process.bury()
         self.time = process.loop.time()
@@ -332,14 +336,14 @@ class Process:
         if self._point.commit == (self.life.commits, "before"):
             self.loop.crash()
         if self._point.commit == (self.life.commits, "lost"):
-            raise _io_error()
+            raise io_error()
 
     def _after_commit(self, _: object) -> None:
         self.world.on_commit(self)
         if self._point.commit == (self.life.commits, "after"):
             self.loop.crash()
         if self._point.commit == (self.life.commits, "kept"):
-            raise _io_error()
+            raise io_error()
 
     def _at_file_step(self, _step: str, _path: Path) -> None:
         self.life.file_steps += 1
@@ -347,7 +351,8 @@ class Process:
             self.loop.crash()
 
 
-def _io_error() -> sqlite3.OperationalError:
+def io_error() -> sqlite3.OperationalError:
+    """As SQLite gives it of a disk that fails."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR
     return error

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from tests.simulation.histories.rules import deadlines, ends, jobs, paces, sends, tellings, wishes
+from tests.simulation.histories.rules import deadlines, ends, jobs, paces, promises, sends, tellings, wishes
 from tests.simulation.histories.rules.seen import Seen
 from tests.simulation.histories.world import HistoryWorld
 from tests.simulation.rules import record
@@ -64,8 +64,27 @@ RULES: Final[Mapping[str, Callable[[Seen], Iterator[str]]]] = {
     "N31": sends.n31_a_violation_stops_everything,
     "N32": wishes.n32_only_what_is_open_is_decided,
     "N38": sends.n38_credentials_stay_home,
+    "N23 (due)": promises.what_is_due_is_done,
+    "N23 (ends)": promises.an_end_is_found,
+    "N23 (waiters)": promises.who_waits_is_told,
+    "N22 (early)": promises.no_deadline_is_early,
+    "N22 (decisions)": promises.a_decision_gives_time,
+    "N22 (once)": promises.a_deadline_is_set_once,
+    "N21 (gone)": promises.a_job_is_gone_after_a_whole_run,
+    "N21 (budget kept)": promises.errors_keep_to_their_budget,
+    "N21 (restarts)": promises.a_wait_outlives_the_process,
+    "N21 (tries)": promises.tries_keep_their_distance,
+    "N3 (re-sends)": promises.a_resend_waits,
+    "N15 (taken)": promises.a_cancel_that_was_taken_is_sent,
+    "N12 (each)": promises.each_item_is_what_it_was,
+    "N12 (newest)": promises.the_newest_result_is_served,
+    "N8 (told)": promises.a_contradiction_is_told,
+    "N29 (given)": promises.a_claim_is_given,
+    "N29 (distance)": promises.callbacks_keep_their_distance,
+    "N33 (lives)": promises.lives_end_as_they_were_to,
 }
 ENDINGS: Final[Mapping[str, Callable[[Seen], Iterator[str]]]] = {
     "N23": deadlines.n23_it_ends,
     "N18": tellings.everybody_was_told,
+    "N28 (files)": promises.nothing_is_left_over,
 }

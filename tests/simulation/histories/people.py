@@ -4,6 +4,7 @@ They are no part of the process under test: what they were told outlives each cr
 """
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,6 +35,10 @@ class Told:
     inputs_asked: int = 0
     #: By consumer: the statuses of its claims, without a key.
     claims: dict[str, list[int]] = field(default_factory=dict)
+    #: By consumer: how many claims were asked for, answered or not.
+    claims_asked: Counter[str] = field(default_factory=Counter)
+    #: (operation, asked at, answered at) of each GET that was held, virtual seconds.
+    waits: list[tuple[str, float, float]] = field(default_factory=list)
     #: Inputs that were taken with a 202; and refused with a 409.
     inputs: int = 0
     inputs_refused: int = 0
@@ -141,8 +146,12 @@ class Customer:
         await self._read(session, hold)
 
     async def _read(self, session: aiohttp.ClientSession, hold: int) -> None:
-        async with session.get(f"{self._api}/{self.told.started[-1]}?wait={hold}") as answer:
+        operation_id, loop = self.told.started[-1], asyncio.get_running_loop()
+        asked = loop.time()
+        async with session.get(f"{self._api}/{operation_id}?wait={hold}") as answer:
             body = await answer.json(content_type=None)
+        if answer.status == 200 and hold:
+            self.told.waits.append((operation_id, asked, loop.time()))
         if answer.status == 200:
             if self.told.body.get("done") and body != self.told.body:
                 self.told.surprises.append("the body of an ended operation changed")
@@ -229,6 +238,7 @@ class Customer:
         told, url = self.told, f"{self._api}/{self.told.started[-1]}/claim"
 
         async def claim(consumer: str) -> None:
+            told.claims_asked[consumer] += 1
             async with session.post(url, json={"consumer": consumer}) as answer:
                 await answer.read()
             if answer.status in (200, 409):

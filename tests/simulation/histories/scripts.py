@@ -238,10 +238,11 @@ def _wish(dice: Draws, number: int, providers: Sequence[str]) -> Wish:
         decides=dice.whole(1, 3),
         consumers=dice.pick((0, 0, 1, 2)),
     )
-    return _with_body(wish, dice)
+    return with_body(wish, dice)
 
 
-def _with_body(wish: Wish, dice: Draws) -> Wish:
+def with_body(wish: Wish, dice: Draws) -> Wish:
+    """The same with the body of its start, as its provider takes it."""
     body: dict[str, Any] = {
         "provider": wish.provider,
         "caller": "simulation",

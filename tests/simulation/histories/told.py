@@ -26,6 +26,8 @@ class Report:
     #: (what befell, the state that it befell), how often.
     ledger: Counter[tuple[str, str]] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
+    #: (provider, end), how often.
+    ends_of: Counter[tuple[str, str]] = field(default_factory=Counter)
     digest: str = ""
     #: Where it ended by an exception of the harness: its traceback. Where anything was found: what happened last.
     trace: str = ""
@@ -59,4 +61,5 @@ def told(folder: Path, seed: int, *, opener: Opener | None = None) -> Report:
     report.tail = tuple(world.trace.tail) if report.violations else ()
     report.ledger = world.ledger
     report.ends = Counter(str(customer.told.body.get("state")) for customer in world.customers)
+    report.ends_of = Counter((one.wish.provider, str(one.told.body.get("state"))) for one in world.customers)
     return report

@@ -90,9 +90,11 @@ def _of_declared(provider: str, job: Job) -> TrueJob:
 
 
 def _of_standin(provider: str, standin: StandIn, job: StandInJob) -> TrueJob:
+    items = _items(standin, job) if job.ended else {}
     end = {"completed": "done"}.get(job.ends, job.ends) if job.ended else None
-    if provider == "anthropic" and end == "failed":
-        end = "done"  # a Message Batch has no failure of its own: it ends with every request errored
+    if provider == "anthropic" and end is not None:
+        # A Message Batch only ends; whether it was cancelled, or its time was up, its requests tell.
+        end = "cancelled" if "cancelled" in items.values() else "done"
     return TrueJob(
         job.id,
         provider,
@@ -101,7 +103,7 @@ def _of_standin(provider: str, standin: StandIn, job: StandInJob) -> TrueJob:
         end,
         job.ends_ms if job.ended else None,
         frozenset(),
-        _items(standin, job) if job.ended else {},
+        items,
         has_items=True,
         is_spoiled=False,
     )

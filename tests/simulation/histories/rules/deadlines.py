@@ -6,7 +6,6 @@ from typing import Final
 from reconcile.states import TERMINAL, State
 from tests.simulation.histories.configuration import ATTENTION, host_of
 from tests.simulation.histories.rules.seen import Seen, is_calm
-from tests.simulation.histories.world import Send
 from tests.simulation.rules import record
 from tests.simulation.view import facts
 from tests.simulation.world import EPOCH_MS, LEASE_MS
@@ -41,15 +40,11 @@ def n22_after_one_last_read(seen: Seen) -> Iterator[str]:
         for row in facts(seen.view, op):
             if row["kind"] == "move" and row["cause"] == "deadline:result" and row["to_state"] == "result_timed_out":
                 own = [s.at_ms for s in seen.its_sends(op) if s.method == "GET"]
-                lists = [s.at_ms for s in seen.world.sends if s.host == host_of(op["provider"]) and _is_list(s)]
+                lists = [s.at_ms for s in seen.world.sends if s.host == host_of(op["provider"]) and s.is_list]
                 # A read that was under way when its time was over is the last one.
                 if due is not None and not any(due - 1_000 <= at <= row["at"] for at in (*own, *lists)):
                     yield f"{op['operation_id']} was timed out at {row['at']} without a read since {due}"
             due = row["facts"].get("deadlines", {"result": due}).get("result")
-
-
-def _is_list(send: Send) -> bool:
-    return send.method == "GET" and send.path.endswith("batches")
 
 
 def n23_something_always_comes_next(seen: Seen) -> Iterator[str]:

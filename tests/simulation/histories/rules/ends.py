@@ -99,7 +99,7 @@ def n20_success_was_read(seen: Seen) -> Iterator[str]:
         reads = [a for a in seen.its_arrivals(op) if shows(a, ended_ms) and job.id in a.path]
         host = host_of(op["provider"])
         watch = seen.world.watches[op["provider"]]
-        lists = [a for a in watch.arrivals if shows(a, ended_ms) and a.path.rstrip("/").endswith("batches")]
+        lists = [a for a in watch.arrivals if shows(a, ended_ms) and a.is_list]
         at_once = [a for a in watch.arrivals if a.is_create and ended_ms <= a.at_ms + _AT_ONCE_MS]
         if not reads and not lists and not at_once:
             yield f"{op['operation_id']} is {op['state']}, and {host} was never asked after its end at {ended_ms}"
