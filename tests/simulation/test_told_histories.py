@@ -18,6 +18,7 @@ from tests.simulation.histories.scripts import Doom, Draws, Plan, Script, Wish
 from tests.simulation.histories.world import HistoryWorld
 from tests.simulation.transports import LOST_ANSWER, LOST_REQUEST, Fault
 from tests.simulation.view import View, facts, load, moves
+from tests.simulation.world import Process
 
 Befalls = Callable[[str, bytes], Fault | None]
 #: What may befall a request whose answer is not read, by name: only the second of them never arrives.
@@ -205,3 +206,24 @@ def test_a_job_that_another_operation_holds_is_not_taken_whatever_commit_the_pro
         world, view = told(folder / str(n), HELD, Doom(commit=(n, edge)), beside=[NAMES_IT_AGAIN])
         assert len(world.lives) == 2
         check_that_a_held_job_is_shown(world, view)
+
+
+def test_a_question_about_a_result_that_cannot_be_fetched_outlives_a_crash(folder: Path) -> None:
+    """No drawn world fails so long as to spend the budget of a collection."""
+    world = HistoryWorld(folder, Plan(0, ["bare"], [wish("bare", Script("s0"))], (Doom(),)))
+    world.told_fault = first("bare", b"GET", b"/result", *[LOST_ANSWER] * 40)
+
+    def dies(process: Process) -> None:
+        states = {row["state"] for row in load(world).operations}
+        if states == {"result_unavailable"} and process.life.number == 1:
+            process.loop.crash()
+
+    world.on_commit = dies
+    found: list[str] = []
+    world.run(lambda world: found.extend(check(world, at_the_end=False)))
+    assert [*found, *check(world, at_the_end=True)] == []
+    (op,) = load(world).operations
+    assert [row["to_state"] for row in moves(load(world), op)][-3:] == [
+        "result_collecting", "result_unavailable", "abandoned",
+    ]  # fmt: skip
+    assert [life.ended for life in world.lives] == [False, True]
