@@ -66,7 +66,8 @@ def what_is_due_is_done(seen: Seen) -> Iterator[str]:
         asked += [(at, 1, "") for at in lists[host_of(op["provider"])]]
         state, creed = "", BY_NAME.get(op["provider"])
         has_road = creed is None or bool(creed.token) or creed.looks_up
-        for one, two in itertools.pairwise(sorted([*walk, *asked])):
+        # Of one moment, moves in their own order and before what was asked.
+        for one, two in itertools.pairwise(sorted([*walk, *asked], key=lambda each: each[:2])):
             state = one[2] or state
             most = _AT_MOST_MS.get(state) if state != "create_unknown" or has_road else None
             if most is not None and two[0] - one[0] > most and _is_one_life(seen, one[0], two[0]):
