@@ -204,7 +204,9 @@ class Applier:
         if isinstance(arrival.evidence, Accepted | FinishedAtOnce | LookedAgain):
             return self._judge(op, arrival)
         judged = self._judge(op, arrival)  # only for what the facts mean
-        reason = f"{type(arrival.evidence).__name__} of an owner that had lost its lease: kept, the job is read again"
+        lost = "an owner that had lost its lease: kept, the job is read again"
+        whose = "a request that was under way as the operation ended: kept" if op.is_terminal else lost
+        reason = f"{type(arrival.evidence).__name__} of {whose}"
         entry = Entry(EntryKind.REFUSED, op.state, None, arrival.cause, reason)
         rung = min(op.schedule.priority, Priority.RUNG)
         schedule = replace(op.schedule, due_at=min(op.schedule.due_at, arrival.at), priority=rung)

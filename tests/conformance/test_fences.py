@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from reconcile.decisions import Decision
 from reconcile.evidence import (
     AboutToSend,
     CancelAsked,
@@ -15,6 +16,7 @@ from reconcile.evidence import (
     Evidence,
     FinishedAtOnce,
     JobGone,
+    PersonDecided,
     ReadFailed,
     StepDone,
 )
@@ -115,6 +117,19 @@ async def test_an_action_of_an_owner_that_lost_its_lease_is_refused_and_recorded
         assert replace(after.schedule, due_at=due_at, priority=priority) == before.schedule
         assert await owner.keeps("B", new, until=NOW + 2 * LEASE)
         assert (await owner.claim("C", now=LATE)).next_expiry == NOW + 2 * LEASE
+        await check_record(owner)
+
+
+async def test_an_answer_that_comes_after_the_end_is_told_as_that(place: Place) -> None:
+    """A person gave up while it was under way: no lease was lost, and nothing is read again."""
+    async with place.opened() as owner:
+        await owner.start(operation(1, S.CANCELLATION_UNCONFIRMED))
+        claim = await owner.claim_one()
+        gave_up = PersonDecided("dec_1", Decision.GIVE_UP, "person:ann", "enough")
+        assert (await owner.apply(1, gave_up, at=NOW + 5)).operation.state is S.ABANDONED
+        await owner.apply(1, read("running"), fence=claim.fence, at=NOW + 9, **exchange("late"))
+        reason = (await owner.store.history("op_1"))[-1].reason
+        assert reason == "JobRead of a request that was under way as the operation ended: kept"
         await check_record(owner)
 
 
