@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# Random worlds on every core: SEEDS of them, about 25 operations each (4000: a hundred thousand). tests/simulation/README.md.
+# Random worlds on every core: SEEDS of them, about 25 operations each (4100: a hundred thousand). tests/simulation/README.md.
 simulate: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation.run $(SEEDS)
 

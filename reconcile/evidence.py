@@ -3,7 +3,7 @@
 Each is what one row of the evidence table speaks of; `decide` (rules/) says what it does in each state.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from reconcile.decisions import Decision
@@ -89,6 +89,8 @@ class LookupFound:
     ruled_out: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     is_only_lost: bool = False
+    #: When it left, however late its answer came: it shows the account as it stood then. None: nobody was asked.
+    asked_at: UnixMs | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

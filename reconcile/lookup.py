@@ -75,7 +75,8 @@ class Looker:
         else:
             evidence, in_doubt = await self._by_mark(peer, op, op.item_mark, seen, exchanges)
         if isinstance(evidence, LookupFound):
-            evidence = replace(evidence, is_whole=is_whole, same_size=_same_size(op, seen, evidence))
+            same_size = _same_size(op, seen, evidence)
+            evidence = replace(evidence, is_whole=is_whole, same_size=same_size, asked_at=exchanges[0].sent_at)
         return Looked(evidence, tuple(exchanges), is_whole, in_doubt)
 
     async def look_again(self, peer: Peer, op: Operation) -> "LookedTwice":

@@ -6,7 +6,7 @@ configuration, stands in the history as such, and is taken once: what it may cos
 
 from reconcile.draft import Draft
 from reconcile.evidence import Accepted, LookedAgain, LookupFound
-from reconcile.model import Observation
+from reconcile.model import Observation, UnixMs
 from reconcile.rules.creating import add_candidates, merged, second_jobs, take_job
 from reconcile.rules.waiting import deadline_after_a_try
 from reconcile.states import CREATING, TERMINAL, State
@@ -28,7 +28,7 @@ def lookup_found(draft: Draft, evidence: LookupFound) -> None:
         draft.set_schedule(polls=draft.op.schedule.polls + 1, errors=0)
         draft.due_by_polls()
         if _may_resend(draft, evidence):
-            _resend(draft)
+            _resend(draft, evidence)
         else:
             deadline_after_a_try(draft)
 
@@ -118,18 +118,23 @@ def _may_resend(draft: Draft, evidence: LookupFound) -> bool:
         and (evidence.is_whole or contract.lookup is None)
         and not (evidence.job_ids or op.candidates)
         and op.unknown_since is not None
-        and draft.now - op.unknown_since >= contract.settle_ms
+        and _seen_at(draft, evidence) - op.unknown_since >= contract.settle_ms
         and (deadline is None or draft.now < deadline)
     )
 
 
-def _resend(draft: Draft) -> None:
+def _seen_at(draft: Draft, evidence: LookupFound) -> UnixMs:
+    """The moment of which the look-up tells; a clock that was set back since makes it none of the future."""
+    return draft.now if evidence.asked_at is None else min(evidence.asked_at, draft.now)
+
+
+def _resend(draft: Draft, evidence: LookupFound) -> None:
     """There is no arrow from unknown to pending: what a person would be asked is answered by the configuration.
 
     `passing` stands in the facts of both rows: the question lasts no time, and whoever acts on entries into blocked
     states passes it over (`Entry.is_passing`).
     """
-    seconds = (draft.now - (draft.op.unknown_since or draft.now)) // 1000
+    seconds = (_seen_at(draft, evidence) - (draft.op.unknown_since or draft.now)) // 1000
     told = f"nothing was found {seconds} s after the create became unknown"
     draft.move(State.CREATE_UNRESOLVED, told, facts={"passing": True})
     draft.set(resends=draft.op.resends + 1)

@@ -35,7 +35,19 @@ from reconcile.model import (
     VerdictKind,
 )
 from reconcile.states import State
-from tests.reconcile.rows import ALL_GOOD, CANCEL, CONTRACT, MINUTE, NOW, TERMINAL, assert_cell, in_state, info, step
+from tests.reconcile.rows import (
+    ALL_GOOD,
+    CANCEL,
+    CONTRACT,
+    DAY,
+    MINUTE,
+    NOW,
+    TERMINAL,
+    assert_cell,
+    in_state,
+    info,
+    step,
+)
 
 S = State
 LAG: Final = 5 * MINUTE
@@ -89,6 +101,16 @@ def test_looking_again_does_not_make_the_create_any_younger() -> None:
 # ---- create.on_absent = "resend" ----
 
 
+def asked(at: int) -> LookupFound:
+    """An empty look-up that left then."""
+    return LookupFound((), asked_at=at)
+
+
+def test_a_look_up_that_left_just_after_the_settle_time_counts_however_late_its_answer() -> None:
+    op = lost(since=NOW - LAG)
+    assert step(op, asked(NOW), RESENDS, now=NOW + MINUTE).operation.resends == 1
+
+
 def test_a_create_that_is_absent_after_the_settle_time_is_sent_again_where_the_operator_says_so() -> None:
     """Two moves in one decision, the same deadline, the same token; the second says whose word it was."""
     op = lost()
@@ -116,6 +138,8 @@ def test_a_question_that_waits_for_a_person_is_not_passed_over() -> None:
     [
         ("nobody allowed it", lost(), LookupFound(()), ASKS, NOW),
         ("the list may still lag", lost(since=NOW - LAG + 1), LookupFound(()), RESENDS, NOW),
+        ("it was asked before that, and answered late", lost(since=NOW - LAG), asked(NOW - 1), RESENDS, NOW),
+        ("the clock was set back since", lost(since=NOW - LAG + 1), asked(NOW + DAY), RESENDS, NOW),
         ("it was sent again already", lost(resends=1), LookupFound(()), RESENDS, NOW),
         ("a candidate was seen before", lost(candidates=("job_7",)), LookupFound(()), RESENDS, NOW),
         ("a candidate is seen now", lost(), LookupFound(("job_7",), is_sure=False), RESENDS_UNSURE, NOW),

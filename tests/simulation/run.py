@@ -29,7 +29,7 @@ KNOWN_SEEDS: Final = HERE / "seeds.txt"
 LEDGER: Final = HERE / "ledger.txt"
 LEDGER_SEEDS: Final = 1_000
 #: About 25 operations a world: a hundred thousand histories.
-USUAL_SEEDS: Final = 4_000
+USUAL_SEEDS: Final = 4_100
 MEMORY: Final = Path("/dev/shm")
 #: Seconds between two progress lines where nobody watches, and where somebody does.
 SHOWN_EVERY, SEEN_EVERY = 15, 1

@@ -8,7 +8,7 @@ from typing import Final
 from tests.simulation.histories.configuration import POLL, host_of
 from tests.simulation.histories.rules.seen import POLLED, Seen, is_calm, surely_answered
 from tests.simulation.histories.scripts import STANDINS
-from tests.simulation.histories.world import Send
+from tests.simulation.histories.world import HistoryWorld, Send
 from tests.simulation.view import moves
 from tests.simulation.world import LEASE_MS
 
@@ -123,6 +123,13 @@ def n21_a_good_read_leaves_no_errors(seen: Seen) -> Iterator[str]:
                 yield f"{two.row['operation_id']} was read well at {one.at_ms} and counted {two.row['errors']} errors"
 
 
+def _stops_at(world: HistoryWorld) -> int:
+    """When the first life was stopped, ms; now, where it died."""
+    dooms = world.plan.dooms
+    after = dooms[0].stop_after if dooms else None
+    return world.now_ms if after is None else world.lives[0].began_ms + round(after * 1000)
+
+
 def n19_a_ring_is_answered(seen: Seen) -> Iterator[str]:
     """Where nothing is broken, a ring is followed by a read that began after it, whatever was under way."""
     if not is_calm(seen) or len(seen.world.lives) > 1:
@@ -133,8 +140,8 @@ def n19_a_ring_is_answered(seen: Seen) -> Iterator[str]:
             ops = [op for op in seen.view.operations if (op["provider"], op["remote_job_id"]) == (name, job_id)]
             if job is None or len(ops) != 1:
                 continue
-            if not seen.at_the_end and at + _ANSWERED_MS > seen.world.now_ms:
-                continue  # the process died before the read was due
+            if not seen.at_the_end and at + _ANSWERED_MS > _stops_at(seen.world):
+                continue  # the process died, or was stopped, before the read was due
             walk = moves(seen.view, ops[0])
             stood = next((row["to_state"] for row in reversed(walk) if row["at"] <= at), None)
             is_over = any(row["at"] <= at + _ANSWERED_MS and row["to_state"] not in POLLED for row in walk[1:])

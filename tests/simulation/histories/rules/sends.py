@@ -65,9 +65,13 @@ def n4_names_differ(seen: Seen) -> Iterator[str]:
 
 
 def n6_a_refusal_is_the_end(seen: Seen) -> Iterator[str]:
-    """Nothing leaves for an operation that has ended; no create leaves after a refusal for good."""
+    """Nothing leaves for an operation that has ended, but for an upload that was on its way as it was withdrawn."""
+    ended = {op["operation_id"]: moves(seen.view, op)[-1]["at"] for op in seen.view.operations}
     for send in seen.world.sends:
-        if send.row is not None and State(send.row["state"]) in TERMINAL:
+        if send.row is None or State(send.row["state"]) not in TERMINAL:
+            continue
+        since = send.at_ms - ended.get(send.row["operation_id"], 0)
+        if send.has_effect or send.method == "GET" or not 0 <= since <= _ON_ITS_WAY_MS:
             yield f"{send.method} {send.path} left for {send.row['operation_id']}, which was {send.row['state']}"
 
 
