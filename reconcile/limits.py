@@ -112,11 +112,13 @@ def after_failure(
     if not (not_accepted or _is_about_the_provider(status)):
         return after_success(pause, now_ms=now_ms)
     wanted = 0 if retry_after_ms is None else min(max(retry_after_ms, 0), retry_after_cap_ms)
+    reason = _reason(status, error_class, not_accepted=not_accepted, asked_to_wait=retry_after_ms is not None)
     if pause.until_ms is not None and now_ms < pause.until_ms:
         # An answer to what was sent before the pause: of one outage, so it tells nothing new but a longer Retry-After.
-        return replace(pause, until_ms=max(pause.until_ms, now_ms + wanted))
+        if now_ms + wanted <= pause.until_ms:
+            return pause
+        return replace(pause, until_ms=now_ms + wanted, reason=reason or pause.reason)  # a restart keeps what was asked
     failures = pause.failures + (1 if lengthens or not pause.is_open else 0)
-    reason = _reason(status, error_class, not_accepted=not_accepted, asked_to_wait=retry_after_ms is not None)
     if pause.until_ms is None and reason is None and failures < FAILURES_TO_PAUSE:
         return replace(pause, failures=failures)
     return Pause(

@@ -228,6 +228,14 @@ def test_answers_to_what_was_sent_before_the_pause_count_once_but_may_ask_for_mo
     assert failed(longer, status=429, retry_after_ms=5_000, now_ms=NOW + 2) == longer
 
 
+def test_what_a_provider_asked_for_while_it_was_paused_for_our_own_caution_outlives_a_restart() -> None:
+    """A wrong key lets a new process try at once, a wait that the provider asked for does not."""
+    cautious = failed(NO_PAUSE, status=401)
+    assert after_restart(cautious, now_ms=NOW + 2).until_ms == NOW + 2
+    asked = failed(cautious, status=429, retry_after_ms=60_000, now_ms=NOW + 1)
+    assert after_restart(asked, now_ms=NOW + 2).until_ms == NOW + 60_001
+
+
 def test_a_good_answer_to_what_was_sent_before_the_pause_does_not_end_it() -> None:
     pause = failed(status=429, retry_after_ms=60_000)
     assert after_success(pause, now_ms=NOW + 50) == pause
