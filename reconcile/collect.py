@@ -115,8 +115,13 @@ class Collector:
         try:
             for ref in op.results:
                 await self._fetch(peer, this, ref)
-        except _Stop as stop:
-            return Outcome(stop.evidence, tuple(this.exchanges))
+        except (_Stop, OSError) as fault:
+            # Each of many tries would leave what it had fetched so far until upkeep came.
+            if this.files:
+                await self._files.remove_all(this.files)
+            if isinstance(fault, OSError):
+                raise
+            return Outcome(fault.evidence, tuple(this.exchanges))
         await self._pass_on(this)
         await self._index(this)
         return Outcome(await self._add_up(this, verdict), tuple(this.exchanges))

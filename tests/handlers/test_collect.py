@@ -883,6 +883,15 @@ async def test_a_result_that_our_own_disk_cannot_hold_is_fetched_until_there_is_
         assert not list((tmp_path / "state" / "tmp").iterdir())
 
 
+async def test_a_try_that_fails_at_its_second_file_leaves_the_first_to_nobody(tmp_path: Path) -> None:
+    """Eight tries at a large result must not fill the disk with what no row names."""
+    peer = Peer(reads=[batch(error="file-err")], files={"file-out": line("a")})
+    async with stage(tmp_path / "state", peer) as on:
+        operation = await on.submit("a", "b")
+        assert (await on.end(operation))["state"] == "result_unavailable"
+        assert [path for path in (tmp_path / "state" / "results").rglob("*") if path.is_file()] == []
+
+
 async def test_blank_lines_without_number_leave_everybody_else_their_turn(tmp_path: Path) -> None:
     peer = Peer(reads=[batch()], files={"file-out": b"\n" * 3_000_000 + line("a")})
     async with stage(tmp_path / "state", peer) as on:

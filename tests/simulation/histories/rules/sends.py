@@ -35,7 +35,7 @@ def _was_overtaken(seen: Seen, send: Send) -> bool:
         return False
     op = next(op for op in seen.view.operations if op["operation_id"] == send.row["operation_id"])
     asked = [row for row in moves(seen.view, op) if (row["from_state"], row["to_state"]) == _OVERTAKES]
-    return any(0 <= send.at_ms - row["at"] <= _ON_ITS_WAY_MS for row in asked)
+    return any(seen.world.jumped or 0 <= send.at_ms - row["at"] <= _ON_ITS_WAY_MS for row in asked)
 
 
 def _states_for(send: Send) -> set[str]:
