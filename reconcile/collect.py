@@ -117,8 +117,7 @@ class Collector:
                 await self._fetch(peer, this, ref)
         except (_Stop, OSError) as fault:
             # Each of many tries would leave what it had fetched so far until upkeep came.
-            if this.files:
-                await self._files.remove_all(this.files)
+            await self._files.remove_all(this.files)
             if isinstance(fault, OSError):
                 raise
             return Outcome(fault.evidence, tuple(this.exchanges))

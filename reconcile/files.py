@@ -211,7 +211,8 @@ class Files:
             if fault is not None:
                 raise fault
 
-        await self.offload(remove)
+        if refs:
+            await self.offload(remove)
 
     def set_aside(self, refs: Iterable[str], folder: str) -> None:
         """Move files, or folders of files, to the same places under `folder`, durably; what stands there already stays.
