@@ -47,8 +47,6 @@ FAULTS: Final = (aiohttp.ClientError, TimeoutError, OSError, ProviderError, Valu
 _SPELLED: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
 #: Requests that may have an effect: given up too early, each leaves it unknown whether it had.
 _WITH_EFFECT: Final = frozenset({Purpose.CREATE, Purpose.CANCEL, Purpose.INPUT})
-#: A file of ours that could not be read: nothing left, and it is no fault of the provider.
-_OUR_FILE: Final = "our_file"
 
 
 @light_dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ class Client:
                 body = self._streamed(request.body, opened)
             except OSError as fault:
                 now = self._clock.now()
-                return Exchange(request, now, now, None, NotTried(_OUR_FILE, str(fault)), peer.credential_name)
+                return Exchange(request, now, now, None, NotTried("our_file", str(fault)), peer.credential_name)
             return await self._exchange(peer, op, request, body)
 
     async def _exchange(self, peer: Peer, op: Traced, request: HttpRequest, body: Body) -> Exchange:
@@ -247,14 +245,12 @@ class Client:
 
     def note(self, peer: Peer, exchange: Exchange, *, create_not_accepted: bool = False) -> None:
         """Let the peer's pause follow from what came back; once for each exchange."""
-        if exchange.error_class == _OUR_FILE:
+        if isinstance(exchange.error, NotTried):  # nobody was asked: there is nothing to count or to learn
             return
         purpose = str(exchange.request.purpose)  # to ask an Enum for its value costs ten times as much (measured)
         self._meters.count("requests", provider=peer.name, purpose=purpose, answer=_answer_class(exchange))
         seconds = max(0, exchange.ended_at - exchange.sent_at) / 1000
         self._meters.observe("request_duration_seconds", seconds, provider=peer.name, purpose=purpose)
-        if isinstance(exchange.error, NotTried):
-            return
         was_paused = peer.pause.until_ms is not None
         self._follow(peer, exchange, create_not_accepted=create_not_accepted)
         if (peer.pause.until_ms is not None) != was_paused:
