@@ -128,6 +128,11 @@ class Scene:
         await until(is_over)
         return self.told(word)[-1]
 
+    async def list_comes_due(self) -> None:
+        """Let the pace be settled, and the time be when the list is read next."""
+        await self.ground.daemon.pace_keeper.settle()
+        self.ground.clock.set(self.cursor()["due_at"])
+
     def cursor(self, name: str = "openai") -> dict[str, Any]:
         """The sweep as it stands in the file; empty where there is none."""
         columns = ("due_at", "fence", "lease_owner", "errors", "pages")

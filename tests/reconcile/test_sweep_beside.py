@@ -50,8 +50,7 @@ async def test_a_flood_of_rung_jobs_does_not_keep_the_list_from_being_read(tmp_p
             job = on.world.seed_job(items=1, now_ms=now, scenario=LONG)
             answer = await on.ground.api("POST", "/v1/operations", body={"provider": "openai", "remote_job_id": job})
             assert answer.status == 202
-        await on.ground.daemon.pace_keeper.settle()
-        on.ground.clock.set(on.cursor()["due_at"])
+        await on.list_comes_due()
         on.work()
         await on.all_are("observing", 250)
         lists, reads = on.calls
@@ -64,8 +63,7 @@ async def test_a_sweep_gives_its_slot_back_between_pages_where_others_want_it(tm
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(250)
         sweeper = on.ground.daemon.sweeper
-        await on.ground.daemon.pace_keeper.settle()
-        on.ground.clock.set(on.cursor()["due_at"])
+        await on.list_comes_due()
         await sweeper.go_on("openai", may_go_on=lambda: False)
         assert on.calls == (1, 0)
         assert on.cursor()["lease_owner"] is not None
@@ -79,8 +77,7 @@ async def test_a_long_walk_renews_its_lease_with_its_pages(tmp_path: Path) -> No
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(250)
         sweeper = on.ground.daemon.sweeper
-        await on.ground.daemon.pace_keeper.settle()
-        on.ground.clock.set(on.cursor()["due_at"])
+        await on.list_comes_due()
         await sweeper.go_on("openai", may_go_on=lambda: False)
         (until_at,) = on.ground.rows("SELECT lease_until FROM sweeps")[0]
         on.ground.clock.advance(19_000)
@@ -110,8 +107,7 @@ async def test_a_walk_whose_lease_was_taken_over_is_dropped_and_what_it_saw_is_k
     async with scene(tmp_path / "state") as on:
         await on.jobs_run(250)
         sweeper = on.ground.daemon.sweeper
-        await on.ground.daemon.pace_keeper.settle()
-        on.ground.clock.set(on.cursor()["due_at"])
+        await on.list_comes_due()
         await sweeper.go_on("openai", may_go_on=lambda: False)
         later = on.ground.clock.now() + MINUTE
         on.ground.clock.set(later)

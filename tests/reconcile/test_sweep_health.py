@@ -53,8 +53,7 @@ async def test_a_sweep_that_was_put_off_while_webhooks_came_is_hastened_when_the
         watch.recent_ends = "1" * 20
         write_beside(on, "UPDATE providers SET recent_ends = '11111111111111111111'")
         sweeper = on.ground.daemon.sweeper
-        await on.ground.daemon.pace_keeper.settle()
-        on.ground.clock.set(on.cursor()["due_at"])
+        await on.list_comes_due()
         await sweeper.go_on("openai", may_go_on=lambda: True)
         now = on.ground.clock.now()
         assert now + 2 * MINUTE < on.cursor()["due_at"] <= now + 24 * HOUR

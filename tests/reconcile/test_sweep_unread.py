@@ -160,8 +160,7 @@ async def test_a_full_disk_drops_the_walk_and_the_next_one_begins_anew(tmp_path:
     async with scene(tmp_path / "state", hooks=hooks) as on:
         await on.jobs_run(30)
         sweeper = on.ground.daemon.sweeper
-        await on.ground.daemon.pace_keeper.settle()
-        on.ground.clock.set(on.cursor()["due_at"])
+        await on.list_comes_due()
         hooks.before_commit = raising(database_error(13))
         await sweeper.go_on("openai", may_go_on=lambda: True)
         assert len(on.told("sweep_not_recorded")) == 1
